@@ -1,0 +1,38 @@
+# Every room is the .c files of its folder; a new file needs no line here.
+set(HR_SOURCES "")
+foreach(room base graph passes backend ref cpu model sampler text text/jinja engine)
+    file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.c)
+    list(APPEND HR_SOURCES ${files})
+endforeach()
+file(GLOB HR_CLI_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.c)
+
+# Kernels. A family in kernels/family/ is written once on vec.h and compiled per ISA; a file named
+# *_<isa>.c in kernels/ is written for that ISA alone. The flags are those of the path, no more.
+set(HR_ISA_scalar "")
+set(HR_ISA_avx2 -mavx2 -mfma -mf16c -mbmi2)
+set(HR_ISA_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx2 -mfma -mf16c
+                  -mbmi2 -mprefer-vector-width=512)
+set(HR_ISA_LIST scalar)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(APPEND HR_ISA_LIST avx2 avx512)
+endif()
+file(GLOB families CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cpu/kernels/family/*.c)
+set(HR_KERNEL_OBJECTS "")
+foreach(isa ${HR_ISA_LIST})
+    file(GLOB own CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cpu/kernels/*_${isa}.c)
+    if(families OR own)
+        add_library(kernels_${isa} OBJECT ${families} ${own})
+        target_compile_options(kernels_${isa} PRIVATE ${HR_ISA_${isa}})
+        target_compile_definitions(kernels_${isa} PRIVATE HR_ISA=${isa} HR_ISA_IS_${isa}=1)
+        list(APPEND HR_KERNEL_OBJECTS $<TARGET_OBJECTS:kernels_${isa}>)
+    endif()
+endforeach()
+
+add_library(headrace_objects OBJECT ${HR_SOURCES})
+target_link_libraries(headrace_objects PUBLIC ${HR_LIBS})
+add_library(headrace_static STATIC $<TARGET_OBJECTS:headrace_objects> ${HR_KERNEL_OBJECTS})
+target_link_libraries(headrace_static PUBLIC ${HR_LIBS})
+add_library(headrace_shared SHARED $<TARGET_OBJECTS:headrace_objects> ${HR_KERNEL_OBJECTS})
+target_link_libraries(headrace_shared PRIVATE ${HR_LIBS})
+set_target_properties(headrace_static headrace_shared PROPERTIES OUTPUT_NAME headrace)
+set_target_properties(headrace_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)

@@ -1,0 +1,152 @@
+/* Threads, one mutex-and-condition queue, the monotonic clock.
+ *
+ * Runs on every thread. A queue is plain on purpose: a few hundred items a second cross it, so a
+ * lock is invisible, while a lock-free list would have to be proven. */
+#include "base/sync.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+hr_status hr_thread_start(hr_thread *t, const char *name, void *(*run)(void *), void *arg)
+{
+    t->started = false;
+    int e = pthread_create(&t->id, NULL, run, arg);
+    if (e) return hr_fail(HR_RESOURCE_EXHAUSTED, "thread %s: %s", name, strerror(e));
+    t->started = true;
+    char short_name[16] = { 0 };
+    strncpy(short_name, name, sizeof short_name - 1);
+    pthread_setname_np(t->id, short_name); /* best effort */
+    return HR_OK;
+}
+
+void hr_thread_join(hr_thread *t)
+{
+    if (t->started) pthread_join(t->id, NULL);
+    t->started = false;
+}
+
+hr_status hr_queue_init(hr_queue *q, int wake_fd)
+{
+    *q = (hr_queue){ .wake_fd = wake_fd };
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    int e = pthread_mutex_init(&q->lock, NULL);
+    if (!e) e = pthread_cond_init(&q->ready, &attr);
+    pthread_condattr_destroy(&attr);
+    return e ? hr_fail(HR_RESOURCE_EXHAUSTED, "queue: %s", strerror(e)) : HR_OK;
+}
+
+void hr_queue_deinit(hr_queue *q)
+{
+    pthread_cond_destroy(&q->ready);
+    pthread_mutex_destroy(&q->lock);
+}
+
+static void wake(const hr_queue *q)
+{
+    if (q->wake_fd < 0) return;
+    uint64_t one = 1;
+    ssize_t n = write(q->wake_fd, &one, sizeof one); /* a full counter already wakes the reader */
+    (void)n;
+}
+
+bool hr_queue_push(hr_queue *q, hr_queue_node *n)
+{
+    n->next = NULL;
+    pthread_mutex_lock(&q->lock);
+    bool open = !q->closed;
+    if (open) {
+        if (q->last) q->last->next = n;
+        else q->first = n;
+        q->last = n;
+        q->length++;
+        pthread_cond_signal(&q->ready);
+    }
+    pthread_mutex_unlock(&q->lock);
+    if (open) wake(q);
+    return open;
+}
+
+static hr_queue_node *take(hr_queue *q)
+{
+    hr_queue_node *n = q->first;
+    if (!n) return NULL;
+    q->first = n->next;
+    if (!q->first) q->last = NULL;
+    q->length--;
+    n->next = NULL;
+    return n;
+}
+
+hr_queue_node *hr_queue_try_pop(hr_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    hr_queue_node *n = take(q);
+    pthread_mutex_unlock(&q->lock);
+    return n;
+}
+
+/* Called with the lock held; returns with an item, closed, or time over. */
+static void await_item(hr_queue *q, int timeout_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + (int64_t)timeout_ms % 1000 * 1000000;
+    until.tv_sec += timeout_ms / 1000 + (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    while (!q->first && !q->closed) {
+        int e = timeout_ms < 0 ? pthread_cond_wait(&q->ready, &q->lock)
+                               : pthread_cond_timedwait(&q->ready, &q->lock, &until);
+        if (e == ETIMEDOUT) return;
+    }
+}
+
+hr_queue_node *hr_queue_pop(hr_queue *q, int timeout_ms)
+{
+    pthread_mutex_lock(&q->lock);
+    await_item(q, timeout_ms);
+    hr_queue_node *n = take(q);
+    pthread_mutex_unlock(&q->lock);
+    return n;
+}
+
+bool hr_queue_wait(hr_queue *q, int timeout_ms)
+{
+    pthread_mutex_lock(&q->lock);
+    await_item(q, timeout_ms);
+    bool any = q->first != NULL;
+    pthread_mutex_unlock(&q->lock);
+    return any;
+}
+
+void hr_queue_close(hr_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    q->closed = true;
+    pthread_cond_broadcast(&q->ready);
+    pthread_mutex_unlock(&q->lock);
+    wake(q);
+}
+
+size_t hr_queue_length(hr_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    size_t n = q->length;
+    pthread_mutex_unlock(&q->lock);
+    return n;
+}
+
+int64_t hr_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+double hr_now_s(void)
+{
+    return (double)hr_now_ns() * 1e-9;
+}

@@ -1,0 +1,6 @@
+#include <stdio.h>
+int main(void)
+{
+    puts("headrace " HR_VERSION);
+    return 0;
+}
