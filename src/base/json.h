@@ -53,9 +53,9 @@ bool hr_json_is_integer(const hr_json *v);
 typedef struct hr_json_writer {
     hr_buf *out;          /* borrowed */
     const char *item_sep; /* NULL = "," */
-    const char *key_sep;  /* NULL = ":" */
+    const char *key_sep;  /* NULL = ":", with indent ": " */
     int indent;           /* 0 = one line; n = Python's json.dumps(indent=n) */
-    bool ascii;           /* escape everything above U+007F */
+    bool ascii;           /* escape all but U+0020..U+007E, as Python's ensure_ascii */
     int depth;            /* ≤ 255 */
     uint8_t used[32];     /* bit per depth: a value was written there */
     bool after_key;
