@@ -9,6 +9,126 @@
 
 typedef struct hr_model hr_model;
 
+/* ---- loading ------------------------------------------------------------------------------ */
+
+typedef enum hr_load_format {
+    HR_LOAD_AUTO,  /* a Hugging Face directory or a .gguf, by what the path is */
+    HR_LOAD_DUMMY, /* a directory's config.json alone; deterministic random weights */
+} hr_load_format;
+
+typedef struct hr_model_options {
+    hr_load_format load_format;
+    uint64_t dummy_seed;
+} hr_model_options;
+
+/* Reads metadata only and checks all of it: every tensor's place, shape and format, nothing
+ * missing, nothing left over. `options` NULL = defaults. */
+HR_MUST_USE hr_status hr_model_load(const char *path, const hr_model_options *options,
+                                    hr_model **out);
+hr_model *hr_model_retain(hr_model *m);
+void hr_model_release(hr_model *m); /* NULL is fine; the last one frees */
+
+/* A name to a path: an existing directory or .gguf file; a packaged model ("smollm2-135m") in
+ * $XDG_CACHE_HOME/headrace/models; "org/name" in the Hugging Face cache (HF_HUB_CACHE, HF_HOME).
+ * NOT_FOUND prints the command that would fetch it. */
+HR_MUST_USE hr_status hr_model_locate(const char *name, hr_buf *path);
+
+/* SHA-256 over the bytes of the weights and config, 64 hex digits and a terminator. Slow the first
+ * time (reads every byte), then remembered in the cache folder by (device, inode, size, mtime). */
+HR_MUST_USE hr_status hr_model_hash(const hr_model *m, char out[65]);
+
+/* ---- what the config says ------------------------------------------------------------------ */
+
+typedef enum hr_rope_kind {
+    HR_ROPE_DEFAULT,
+    HR_ROPE_LINEAR,
+    HR_ROPE_DYNAMIC, /* NTK: equal to default up to max_positions, which therefore bounds it */
+    HR_ROPE_LLAMA3,
+    HR_ROPE_YARN,
+} hr_rope_kind;
+
+typedef struct hr_rope {
+    hr_rope_kind kind;
+    double theta, factor;
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double beta_fast, beta_slow;              /* yarn */
+    int64_t original_positions;               /* llama3, yarn: pretrained context */
+    float *inv_freq;        /* [F], F = D/2; owned by the model; computed in f64 as Hugging Face
+                               defines it, rounded once */
+    int64_t n_freq;         /* F */
+    float attention_factor; /* multiplies cos and sin; 1 but for yarn */
+} hr_rope;
+
+/* Sampling defaults of generation_config.json; each is set only where its flag is. */
+typedef struct hr_generation_defaults {
+    bool has_temperature, has_top_p, has_top_k, has_min_p, has_repetition_penalty,
+        has_max_new_tokens;
+    double temperature, top_p, min_p, repetition_penalty;
+    int64_t top_k, max_new_tokens;
+} hr_generation_defaults;
+
+#define HR_MODEL_MAX_EOS 32
+
+typedef struct hr_config {
+    const char *architecture; /* as the file names it: "LlamaForCausalLM", "llama" */
+    int64_t hidden;           /* H */
+    int64_t layers;           /* L */
+    int64_t heads, kv_heads;  /* N, KV */
+    int64_t head_dim;         /* D */
+    int64_t intermediate;     /* I */
+    int64_t vocab;            /* V: width of the logits, rows of the embedding */
+    int64_t max_positions;    /* longest context the positions mean something for */
+    float rms_eps;
+    hr_activation act;
+    hr_rope rope;
+    bool tie_word_embeddings;
+    bool attention_bias; /* on q, k, v */
+    bool output_bias;    /* on o */
+    bool mlp_bias;
+    bool qk_norm;
+    hr_dtype dtype; /* what the checkpoint was trained or saved in; F32 where unknown */
+    int64_t bos;    /* -1 = none */
+    int64_t eos[HR_MODEL_MAX_EOS]; /* config and generation_config together */
+    size_t n_eos;
+    hr_generation_defaults generation;
+} hr_config;
+
+const hr_config *hr_model_config(const hr_model *m);
+const char *hr_model_path(const hr_model *m);
+/* Every weight the graphs use, in file order. */
+const hr_weight *const *hr_model_weights(const hr_model *m, size_t *count);
+/* True when any matrix is in a GGUF block format: HR_ROWS_INT8_32 is its natural activation. */
+bool hr_model_has_blocks(const hr_model *m);
+
+/* ---- what the tokenizer is made of ---------------------------------------------------------- */
+
+typedef struct hr_model_template {
+    hr_str name; /* "default", "tool_use", … */
+    hr_str text;
+} hr_model_template;
+
+/* Plain data, borrowed from the model; text/ turns it into a tokenizer. A directory fills the JSON
+ * texts, a GGUF file the arrays. */
+typedef struct hr_model_vocab {
+    hr_str tokenizer_json;        /* n 0 = absent */
+    hr_str tokenizer_config_json; /* n 0 = absent */
+    const char *gguf_model;       /* "gpt2", "llama", "t5" …; NULL = not a GGUF file */
+    const char *gguf_pre;         /* "smollm", "qwen2" …; "" = absent */
+    const hr_str *tokens;         /* [n_tokens] */
+    const float *scores;          /* [n_tokens] or NULL */
+    const int32_t *types; /* [n_tokens] or NULL: 1 normal 2 unknown 3 control 4 user 5 unused
+                             6 byte */
+    size_t n_tokens;
+    const hr_str *merges; /* "a b" */
+    size_t n_merges;
+    int64_t bos, eos, unk, sep, pad, mask;  /* -1 = absent */
+    int add_bos, add_eos, add_space_prefix; /* -1 = the file does not say */
+    const hr_model_template *templates;     /* chat templates; [0] is the default one */
+    size_t n_templates;
+} hr_model_vocab;
+
+const hr_model_vocab *hr_model_vocab_get(const hr_model *m);
+
 /* ---- graphs ------------------------------------------------------------------------------- */
 
 /* What the KV cache of one layer must hold; the cache is a list of these, so that windows, int8
@@ -28,10 +148,10 @@ typedef struct hr_build_options {
     hr_dtype activation; /* hidden dtype at every program boundary */
     hr_row_quant rows;
     hr_dtype kv_dtype;
-    int64_t tokens;     /* T: token bucket */
-    int64_t requests;   /* B: most requests of a step */
-    int64_t blocks;     /* KV blocks in the cache */
-    int64_t block_size; /* tokens per block */
+    int64_t tokens;      /* T: token bucket */
+    int64_t requests;    /* B: most requests of a step */
+    int64_t blocks;      /* KV blocks in the cache */
+    int64_t block_size;  /* tokens per block */
     int64_t table_width; /* W: ceil(max_model_len / block_size) */
 } hr_build_options;
 
