@@ -1,0 +1,231 @@
+/* headrace: serve large language models from C. The embedding API, and the only installed header.
+ *
+ * Load a model, submit requests, poll events, cancel, free:
+ *
+ *     headrace_options options;
+ *     headrace_options_init(&options);
+ *     options.model = "smollm2-135m";
+ *     headrace_engine *engine;
+ *     if (headrace_engine_create(&options, &engine)) puts(headrace_message());
+ *
+ * An engine runs its own threads. headrace_submit and headrace_cancel may be called from any
+ * thread; headrace_poll from one thread at a time. Public structs begin with `size`, set by their
+ * init function, so that a library may be newer than its caller. Functions return 0 or a
+ * headrace_status; headrace_message then holds a sentence for the calling thread. */
+#ifndef HEADRACE_HEADRACE_H
+#define HEADRACE_HEADRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define HEADRACE_API __attribute__((visibility("default")))
+#else
+#define HEADRACE_API
+#endif
+
+/* The numbers of absl::Status and PJRT_Error_Code. */
+typedef enum headrace_status {
+    HEADRACE_OK = 0,
+    HEADRACE_CANCELLED = 1,
+    HEADRACE_UNKNOWN = 2,
+    HEADRACE_INVALID_ARGUMENT = 3,
+    HEADRACE_DEADLINE_EXCEEDED = 4,
+    HEADRACE_NOT_FOUND = 5,
+    HEADRACE_ALREADY_EXISTS = 6,
+    HEADRACE_PERMISSION_DENIED = 7,
+    HEADRACE_RESOURCE_EXHAUSTED = 8,
+    HEADRACE_FAILED_PRECONDITION = 9,
+    HEADRACE_ABORTED = 10,
+    HEADRACE_OUT_OF_RANGE = 11,
+    HEADRACE_UNIMPLEMENTED = 12,
+    HEADRACE_INTERNAL = 13,
+    HEADRACE_UNAVAILABLE = 14,
+    HEADRACE_DATA_LOSS = 15,
+    HEADRACE_UNAUTHENTICATED = 16
+} headrace_status;
+
+typedef struct headrace_engine headrace_engine;
+
+/* Called on the thread that creates the engine, while it loads and compiles. `line` is one line of
+ * text without a newline, valid during the call. Levels: 0 error, 1 warning, 2 info, 3 debug. */
+typedef void (*headrace_log_fn)(void *context, int level, const char *line);
+
+typedef struct headrace_options {
+    size_t size;
+    const char *model;         /* directory, .gguf, packaged name or org/name; required */
+    const char *device;        /* "cpu" (NULL) or "ref", the naive reference interpreter */
+    const char *dtype;         /* "auto" (NULL) or "float32": no 8-bit activations */
+    const char *load_format;   /* "auto" (NULL) or "dummy": random weights from a config.json */
+    const char *isa;           /* NULL = HEADRACE_ISA, else the best the machine has */
+    const char *logprobs_mode; /* NULL = "raw_logprobs"; processed_logprobs, raw_logits,
+                                  processed_logits */
+    const char *buckets_json; /* {"tokens":[…],"requests":[…]}; NULL = the lists of the flags */
+    int threads;              /* 0 = min(affinity, cgroup quota) */
+    int max_logprobs;         /* 20 */
+    int64_t max_model_len;    /* 0 = the model's own */
+    int64_t max_num_seqs;     /* 256 */
+    int64_t max_num_batched_tokens;       /* 2048 */
+    int64_t long_prefill_token_threshold; /* 0 = the token budget */
+    int64_t bucket_padding_gap;           /* 0 = doubling only */
+    int64_t block_size;                   /* 16 tokens per KV block */
+    int64_t kv_cache_memory_bytes;        /* 0 = what max_num_seqs × max_model_len needs, within
+                                             the memory there is */
+    int check_recompilation;              /* 1: a compile after warm-up ends the engine */
+    int enforce_eager;                    /* 1: compile on demand; for development */
+    int use_generation_config;            /* 1: generation_config.json supplies sampling defaults */
+    headrace_log_fn log; /* NULL = silent; set once per process, before its first engine */
+    void *log_context;
+} headrace_options;
+
+HEADRACE_API void headrace_options_init(headrace_options *o);
+HEADRACE_API int headrace_engine_create(const headrace_options *o, headrace_engine **out);
+/* Ends running requests with "abort", joins its threads. NULL is fine. */
+HEADRACE_API void headrace_engine_destroy(headrace_engine *e);
+
+/* Sampling: names, defaults and ranges as vLLM and OpenAI have them; every value is checked by
+ * headrace_submit, which names the field it refuses. Pointers are read during submit only. */
+typedef struct headrace_sampling {
+    size_t size;
+    uint32_t n;                     /* 1: choices per prompt */
+    double temperature;             /* 1.0; below 1e-5 greedy */
+    int64_t top_k;                  /* 0 = off */
+    double top_p;                   /* 1.0 */
+    double min_p;                   /* 0.0 */
+    double presence_penalty;        /* 0.0 */
+    double frequency_penalty;       /* 0.0 */
+    double repetition_penalty;      /* 1.0 */
+    int64_t seed;                   /* -1 = drawn, and reported back */
+    int64_t max_tokens;             /* -1 = the rest of the context */
+    int64_t min_tokens;             /* 0 */
+    int ignore_eos;                 /* 0 */
+    int include_stop_str_in_output; /* 0 */
+    int skip_special_tokens;        /* 1 */
+    int logprobs;                   /* -1 = none, else the number of top entries */
+    int prompt_logprobs;            /* -1 = none */
+    const char *const *stop;        /* stop strings, UTF-8 */
+    size_t n_stop;
+    const int64_t *stop_token_ids;
+    size_t n_stop_token_ids;
+    const int64_t *logit_bias_ids; /* with logit_bias_values */
+    const double *logit_bias_values;
+    size_t n_logit_bias;
+    const int64_t *allowed_token_ids; /* NULL = all */
+    size_t n_allowed_token_ids;
+    const char *const *bad_words;
+    size_t n_bad_words;
+    const int64_t *logprob_token_ids;
+    size_t n_logprob_token_ids;
+} headrace_sampling;
+
+/* The defaults above, with the model's generation_config.json over them when the engine uses it. */
+HEADRACE_API void headrace_sampling_init(const headrace_engine *e, headrace_sampling *s);
+
+typedef struct headrace_request {
+    size_t size;
+    const char *prompt; /* UTF-8 of prompt_bytes; special-token text in it is parsed */
+    size_t prompt_bytes;
+    const int64_t *prompt_ids; /* instead of text */
+    size_t n_prompt_ids;
+    const char *messages_json; /* instead of text: a chat, as a JSON array of messages, rendered by
+                                  the model's template; special-token text in it stays text */
+    const char *tools_json;    /* with messages: a JSON array, or NULL */
+    int add_special_tokens;    /* 1: what the tokenizer adds around a text prompt (BOS) */
+    const headrace_sampling *sampling; /* NULL = defaults */
+} headrace_request;
+
+HEADRACE_API void headrace_request_init(headrace_request *r);
+/* Takes a request; *id names it in events. Checked here: what can be checked without the
+ * tokenizer; the rest comes back as a HEADRACE_EVENT_FAILED. */
+HEADRACE_API int headrace_submit(headrace_engine *e, const headrace_request *r, uint64_t *id);
+/* Asks that a request ends with "abort". An unknown or finished id is no error. */
+HEADRACE_API int headrace_cancel(headrace_engine *e, uint64_t id);
+
+typedef struct headrace_logprob {
+    int64_t token_id;
+    double logprob; /* -inf when masked */
+    int64_t rank;   /* 1 = likeliest; 0 where not computed (top entries carry their place) */
+} headrace_logprob;
+
+typedef struct headrace_token {
+    headrace_logprob chosen;
+    const char *bytes; /* the raw bytes that the token stands for */
+    size_t n_bytes;
+    size_t text_offset;          /* where its text starts in the choice's text, characters */
+    const headrace_logprob *top; /* [n_top] by falling probability; then logprob_token_ids */
+    size_t n_top;
+} headrace_token;
+
+typedef enum headrace_event_kind {
+    HEADRACE_EVENT_STARTED,  /* the prompt was accepted: prompt_ids, seed */
+    HEADRACE_EVENT_PROMPT,   /* prompt_logprobs, before the first tokens */
+    HEADRACE_EVENT_TOKENS,   /* tokens of one choice and their text */
+    HEADRACE_EVENT_FINISHED, /* a choice has ended: finish_reason, stop_reason */
+    HEADRACE_EVENT_DONE,     /* the whole request has ended; its id is never seen again */
+    HEADRACE_EVENT_FAILED    /* the request was refused or lost: status, message; then DONE */
+} headrace_event_kind;
+
+/* Pointers hold until the next poll. Fields that a kind does not name are zero. */
+typedef struct headrace_event {
+    size_t size;
+    headrace_event_kind kind;
+    uint64_t id;
+    uint32_t choice;
+    const int64_t *prompt_ids; /* STARTED [n_prompt_ids] */
+    size_t n_prompt_ids;
+    int64_t seed;                 /* STARTED: the seed in use */
+    const headrace_token *tokens; /* TOKENS, PROMPT (position 0: chosen.rank 0, no logprob) */
+    size_t n_tokens;
+    const char *text; /* TOKENS: whole characters only, may be empty */
+    size_t text_bytes;
+    const char *finish_reason; /* FINISHED: "stop", "length", "abort", "error" */
+    const char *stop_string;   /* FINISHED: the stop string met, or NULL */
+    int64_t stop_token_id;     /* FINISHED: the stop_token_ids member met, or -1 */
+    int64_t output_tokens;     /* FINISHED: tokens generated for this choice */
+    int status;                /* FAILED */
+    const char *message;       /* FAILED */
+} headrace_event;
+
+/* Waits up to timeout_ms (< 0 = for ever, 0 = not at all) for the next event.
+ * HEADRACE_DEADLINE_EXCEEDED when none came. */
+HEADRACE_API int headrace_poll(headrace_engine *e, headrace_event *out, int timeout_ms);
+/* Readable when an event may be waiting; for poll(2) and event loops. The engine owns it. */
+HEADRACE_API int headrace_wake_fd(const headrace_engine *e);
+
+typedef struct headrace_info {
+    size_t size;
+    const char *model_name;
+    int64_t max_model_len, vocab_size, max_num_seqs, max_num_batched_tokens, kv_blocks, block_size;
+    int64_t programs;
+    double load_s, compile_s; /* reading and packing weights; building, compiling, warming up */
+    size_t weight_bytes, kv_bytes, peak_bytes;
+    uint64_t late_compilations, steps, preemptions;
+    double prefill_s, decode_s; /* time in steps with and without prompt tokens */
+    uint64_t prefill_tokens, decode_tokens;
+    const char *numerics; /* JSON object; holds as long as the engine */
+} headrace_info;
+HEADRACE_API void headrace_info_get(const headrace_engine *e, headrace_info *out);
+/* The manifest (programs, buckets, numerics) as JSON; free with headrace_free. NULL when memory is
+ * short. with_times 0 makes it equal between two starts. */
+HEADRACE_API char *headrace_manifest(const headrace_engine *e, int with_times);
+HEADRACE_API void headrace_free(void *p);
+
+/* Text on its own: ids of a text, text of ids, a rendered chat. Results are freed with
+ * headrace_free. */
+HEADRACE_API int headrace_tokenize(const headrace_engine *e, const char *text, size_t bytes,
+                                   int add_special_tokens, int64_t **ids, size_t *n);
+HEADRACE_API int headrace_detokenize(const headrace_engine *e, const int64_t *ids, size_t n,
+                                     int skip_special_tokens, char **text, size_t *bytes);
+
+/* This thread's last failure, a sentence; never NULL. */
+HEADRACE_API const char *headrace_message(void);
+HEADRACE_API const char *headrace_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
