@@ -1,0 +1,218 @@
+/* Inside the model room: the checkpoint's table of tensors, its readers, and what a family is. */
+#ifndef HEADRACE_MODEL_INT_H
+#define HEADRACE_MODEL_INT_H
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/sync.h"
+#include "model/model.h"
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* A tensor of the checkpoint: where its bytes are, and the door's view of it. */
+typedef struct hr_tensor {
+    hr_weight weight;    /* .source points back here */
+    const hr_file *file; /* borrowed from the checkpoint; NULL = dummy */
+    uint64_t offset;     /* of its first byte in file */
+    uint64_t bytes;
+    int64_t head_dim; /* > 0: a file's rows alternate between the two halves of each head of this
+                         many rows, as GGUF stores llama's q and k; reading puts them back */
+    uint64_t seed;    /* dummy */
+    bool used;        /* a family took it, or said why it is skipped */
+} hr_tensor;
+
+/* All tensors of all files of one checkpoint. Lives in the model. */
+typedef struct hr_checkpoint {
+    hr_arena *arena; /* borrowed from the model: tensors, names */
+    hr_file **files; /* owned */
+    size_t n_files, files_capacity;
+    hr_tensor **tensors; /* owned array of arena tensors, file order */
+    size_t n, capacity;
+    hr_tensor **by_name; /* [n], owned, sorted; after hr_checkpoint_index */
+} hr_checkpoint;
+
+/* Opens a file that lives as long as the checkpoint. */
+hr_status hr_checkpoint_open(hr_checkpoint *c, const char *path, hr_file **out);
+/* Adds a tensor; name is copied. Bounds were checked by the reader. */
+hr_status hr_checkpoint_add(hr_checkpoint *c, const hr_tensor *t, hr_str name);
+/* Sorts by name and refuses a name that two tensors have. */
+hr_status hr_checkpoint_index(hr_checkpoint *c);
+hr_tensor *hr_checkpoint_find(const hr_checkpoint *c, hr_str name);
+/* Adds what config asks for, made of noise: how dummy weights come to be. */
+hr_status hr_checkpoint_add_dummy(hr_checkpoint *c, const char *name, hr_shape shape,
+                                  hr_dtype dtype, uint64_t seed, hr_tensor **out);
+void hr_checkpoint_deinit(hr_checkpoint *c);
+/* "f32 [49152,576]" for messages. */
+const char *hr_shape_text(hr_shape s, char out[96]);
+
+/* ---- readers -------------------------------------------------------------------------------- */
+
+typedef enum hr_gguf_type {
+    HR_GGUF_U8,
+    HR_GGUF_I8,
+    HR_GGUF_U16,
+    HR_GGUF_I16,
+    HR_GGUF_U32,
+    HR_GGUF_I32,
+    HR_GGUF_F32,
+    HR_GGUF_BOOL,
+    HR_GGUF_STRING,
+    HR_GGUF_ARRAY,
+    HR_GGUF_U64,
+    HR_GGUF_I64,
+    HR_GGUF_F64,
+    HR_GGUF_TYPES,
+} hr_gguf_type;
+
+/* One metadata entry. Everything it points to is in the checkpoint's arena. */
+typedef struct hr_gguf_value {
+    hr_str key;
+    hr_gguf_type type;
+    union {
+        uint64_t u64; /* unsigned types, BOOL */
+        int64_t i64;  /* signed types */
+        double f64;
+        hr_str str;
+    } as;
+    hr_gguf_type item_type; /* ARRAY */
+    size_t count;           /* ARRAY */
+    const void *items;      /* ARRAY: packed little-endian items, or hr_str for strings */
+} hr_gguf_value;
+
+typedef struct hr_gguf {
+    const char *path;      /* borrowed */
+    hr_gguf_value *values; /* owned, sorted by key */
+    size_t n, capacity;
+} hr_gguf;
+
+/* Reads metadata into *g and tensors, under their canonical names, into *c. */
+hr_status hr_gguf_read(const char *path, hr_checkpoint *c, hr_gguf *g);
+void hr_gguf_deinit(hr_gguf *g);
+const hr_gguf_value *hr_gguf_get(const hr_gguf *g, const char *key);
+/* Typed reads; a missing key leaves *out alone and is OK unless `need`. */
+typedef enum hr_need { HR_OPTIONAL, HR_REQUIRED } hr_need;
+hr_status hr_gguf_i64(const hr_gguf *g, const char *key, hr_need need, int64_t *out);
+hr_status hr_gguf_f64(const hr_gguf *g, const char *key, hr_need need, double *out);
+hr_status hr_gguf_bool(const hr_gguf *g, const char *key, hr_need need, bool *out);
+hr_status hr_gguf_str(const hr_gguf *g, const char *key, hr_need need, hr_str *out);
+/* "blk.3.attn_q.weight" → "model.layers.3.self_attn.q_proj.weight"; unknown names unchanged. */
+hr_status hr_gguf_canonical_name(hr_str name, hr_arena *arena, hr_str *out);
+
+/* model.safetensors, or the shards its index names, of a directory. */
+hr_status hr_safetensors_read_dir(const char *dir, hr_checkpoint *c);
+/* One file. */
+hr_status hr_safetensors_read(const char *path, hr_checkpoint *c);
+
+/* ---- config --------------------------------------------------------------------------------- */
+
+typedef struct hr_family hr_family;
+
+/* config.json and generation_config.json of a directory. `config->rope.inv_freq` and the strings
+ * live in `arena`. */
+hr_status hr_config_read_dir(const char *dir, hr_arena *arena, hr_config *config,
+                             const hr_family **family);
+hr_status hr_config_from_json(const hr_json *json, hr_arena *arena, hr_config *config,
+                              const hr_family **family);
+hr_status hr_config_read_generation(const hr_json *json, hr_config *config);
+hr_status hr_config_from_gguf(const hr_gguf *g, const hr_checkpoint *c, hr_arena *arena,
+                              hr_config *config, const hr_family **family);
+/* Ranges and divisibility, whatever the source; `where` opens the message. */
+hr_status hr_config_check(const hr_config *config, const char *where);
+
+/* rope_scaling, rope_parameters, rope_theta in all their spellings. config->head_dim and
+ * max_positions are set already. */
+hr_status hr_rope_from_json(const hr_json *config_json, hr_arena *arena, hr_config *config);
+/* Fills inv_freq and attention_factor from the other fields. `factors` [F] or NULL divide the
+ * frequencies (GGUF's rope_freqs.weight). attention_factor > 0 on entry is kept. */
+hr_status hr_rope_compute(hr_rope *rope, int64_t head_dim, const float *factors, hr_arena *arena);
+
+/* ---- tokenizer data ------------------------------------------------------------------------- */
+
+hr_status hr_vocab_read_dir(const char *dir, hr_arena *arena, hr_model_vocab *v);
+hr_status hr_vocab_from_gguf(const hr_gguf *g, hr_arena *arena, hr_model_vocab *v);
+
+/* ---- families ------------------------------------------------------------------------------- */
+
+/* The tensors of one transformer layer; NULL where the family has none. */
+typedef struct hr_layer {
+    const hr_weight *attn_norm;                /* [H] */
+    const hr_weight *q, *k, *v, *o;            /* [N*D,H] [KV*D,H] [KV*D,H] [H,N*D] */
+    const hr_weight *q_bias, *k_bias, *v_bias; /* [N*D] [KV*D] [KV*D] */
+    const hr_weight *o_bias;                   /* [H] */
+    const hr_weight *q_norm, *k_norm;          /* [D] */
+    const hr_weight *mlp_norm;                 /* [H] */
+    const hr_weight *gate, *up, *down;         /* [I,H] [I,H] [H,I] */
+    const hr_weight *gate_bias, *up_bias, *down_bias;
+} hr_layer;
+
+struct hr_model {
+    hr_ref refs;
+    hr_arena arena; /* owns config strings, tensors, tokenizer data, layers */
+    char *path;     /* arena */
+    hr_config config;
+    const hr_family *family;
+    hr_checkpoint checkpoint;
+    hr_gguf gguf; /* empty for a directory */
+    hr_model_vocab vocab;
+    uint64_t dummy_seed;
+    bool dummy;
+
+    const hr_weight *embed;      /* [V,H] */
+    const hr_weight *final_norm; /* [H] */
+    const hr_weight *head;       /* [V,H]; == embed when tied */
+    hr_layer *layers;            /* [L] */
+    hr_kv_spec *kv_specs;        /* [L] */
+    const hr_weight **weights;   /* those used, file order */
+    size_t n_weights;
+};
+
+/* Takes the tensor of that name and shape, or refuses with file, tensor and both shapes. */
+hr_status hr_model_take(hr_model *m, const hr_weight **out, hr_shape shape, const char *fmt, ...)
+    HR_PRINTF(4, 5);
+
+/* A graph under construction, and what its blocks need to know. */
+typedef struct hr_backbone {
+    hr_graph *g;
+    const hr_model *m;
+    const hr_config *c;
+    const hr_build_options *opt;
+    hr_value *positions, *slots, *block_tables, *query_starts, *seq_lens, *inv_freq;
+    hr_value *k_cache, *v_cache; /* of the layer being built; replaced by what follows them */
+    int32_t window;              /* of the layer being built; 0 = all keys */
+    hr_value *quantised, *q8,
+        *q8_scale; /* the last rows quantised, for the linears that share them */
+} hr_backbone;
+
+/* Words shared by the families. x is the activation [T,·]. */
+hr_value *hr_block_linear(hr_backbone *b, hr_value *x, const hr_weight *w, const hr_weight *bias,
+                          hr_dtype dtype);
+hr_value *hr_block_norm(hr_backbone *b, hr_value *x, const hr_weight *w);
+hr_value *hr_block_heads(hr_backbone *b, hr_value *x,
+                         int64_t heads); /* [T,heads*D] → [T,heads,D] */
+hr_value *hr_block_rope(hr_backbone *b, hr_value *x);
+/* Writes k and v to the cache and attends; → [T,N*D]. */
+hr_value *hr_block_attention(hr_backbone *b, hr_value *q, hr_value *k, hr_value *v);
+/* down(act(gate(x)) * up(x)) */
+hr_value *hr_block_mlp(hr_backbone *b, hr_value *x, const hr_layer *w);
+
+/* What the tensors of a Llama-shaped layer are called; families add theirs. */
+hr_status hr_block_take_layer(hr_model *m, int64_t l, hr_layer *w);
+
+/* A family: the names it answers to, what its config means, and its layer as a graph. */
+struct hr_family {
+    const char *architectures[4]; /* config.json's, NULL-terminated */
+    const char *gguf;             /* general.architecture */
+    bool gguf_permutes_qk;        /* its GGUF files interleave the rows of q and k */
+    /* Sets what the family fixes or reads under its own names; json NULL = from GGUF. */
+    hr_status (*configure)(hr_config *c, const hr_json *json);
+    /* One transformer layer: h [T,H] → [T,H]. */
+    hr_value *(*layer)(hr_backbone *b, const hr_layer *w, hr_value *h);
+};
+
+extern const hr_family hr_family_llama, hr_family_qwen2, hr_family_qwen3;
+const hr_family *hr_family_by_architecture(hr_str name);
+const hr_family *hr_family_by_gguf(hr_str name);
+/* Every name, comma separated, for "supported are …". */
+const char *hr_family_names(hr_buf *out);
+
+#endif
