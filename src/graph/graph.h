@@ -149,6 +149,12 @@ HR_MUST_USE hr_status hr_graph_expand(const hr_graph *g, hr_graph **out);
 
 const char *hr_op_name(hr_op op);
 bool hr_op_is_composite(hr_op op);
+int hr_op_inputs(hr_op op); /* n_in of every node of it: absent operands are NULL, never cut off */
+int hr_op_results(hr_op op);
+/* kv_write, count_tokens, write_rows: the result continues operand 0 in place, which therefore is
+ * a donated input or the result of another such op. */
+bool hr_op_is_in_place(hr_op op);
+const char *hr_activation_name(hr_activation a);
 /* Multi-axis positions: row of `positions` that column pair i of F uses (mrope). */
 static inline int hr_rope_axis(const int32_t sections[3], int32_t i)
 {
