@@ -11,13 +11,14 @@
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 #define HR_SAMPLER_MAX_BIAS   1024 /* logit_bias entries */
-#define HR_SAMPLER_MAX_BANNED 256  /* banned-now ids: bad_words' last ids and min_tokens' stop ids */
-#define HR_SAMPLER_MAX_EXTRA  128  /* logprob_token_ids */
+#define HR_SAMPLER_MAX_BANNED 256  /* banned-now ids: bad_words' last ids and min_tokens' stop ids \
+                                    */
+#define HR_SAMPLER_MAX_EXTRA 128   /* logprob_token_ids */
 
-typedef struct hr_ids {
+typedef struct hr_token_seq {
     const int32_t *at;
     size_t n;
-} hr_ids;
+} hr_token_seq;
 
 /* Validated by hr_sampling_check; every pointer is borrowed from the request's arena. */
 typedef struct hr_sampling {
@@ -26,7 +27,7 @@ typedef struct hr_sampling {
     int64_t top_k;
     double presence_penalty, frequency_penalty, repetition_penalty;
     bool has_seed;
-    uint64_t seed; /* drawn by the engine when !has_seed */
+    uint64_t seed;      /* drawn by the engine when !has_seed */
     int64_t max_tokens; /* -1 = the rest of the context */
     int64_t min_tokens;
     bool ignore_eos, include_stop_str_in_output, skip_special_tokens;
@@ -42,8 +43,8 @@ typedef struct hr_sampling {
     size_t n_allowed;
     const hr_str *bad_words; /* [n_bad_words] */
     size_t n_bad_words;
-    int32_t logprobs;        /* -1 = none */
-    int32_t prompt_logprobs; /* -1 = none */
+    int32_t logprobs;                 /* -1 = none */
+    int32_t prompt_logprobs;          /* -1 = none */
     const int64_t *logprob_token_ids; /* [n_logprob_token_ids] */
     size_t n_logprob_token_ids;
 } hr_sampling;
@@ -51,7 +52,7 @@ typedef struct hr_sampling {
 void hr_sampling_init(hr_sampling *s);
 
 typedef struct hr_sampler_limits {
-    int64_t vocab;          /* V: width of the logits */
+    int64_t vocab; /* V: width of the logits */
     int32_t max_logprobs;
 } hr_sampler_limits;
 
@@ -136,7 +137,8 @@ typedef struct hr_sampler_state {
     const int32_t *bias_ids; /* unique, values clamped */
     const float *bias_values;
     int32_t n_bias;
-    const hr_ids *bad_words; /* token sequences; only the last id is banned, after its prefix */
+    const hr_token_seq
+        *bad_words; /* token sequences; only the last id is banned, after its prefix */
     size_t n_bad_words;
     const int32_t *stop_ids; /* banned until min_tokens outputs exist: every EOS, stop_token_ids */
     size_t n_stop_ids;
@@ -155,7 +157,7 @@ typedef struct hr_sampler_prepare {
     int64_t vocab;
     const int32_t *eos; /* [n_eos], ids in [0, vocab) */
     size_t n_eos;
-    const hr_ids *bad_words; /* tokenised by the caller: with and without a leading space */
+    const hr_token_seq *bad_words; /* tokenised by the caller: with and without a leading space */
     size_t n_bad_words;
 } hr_sampler_prepare;
 
@@ -173,10 +175,10 @@ void hr_sampling_inputs_clear(hr_sampling_inputs *in, int64_t row);
 #define HR_TABLE_UPDATES 4096
 #define HR_TABLE_ROWS    8
 typedef struct hr_table_writes {
-    int32_t *count_clear; /* [C] slots to zero first; -1 = none */
-    int32_t *count_slots; /* [U]; -1 = none */
-    int32_t *count_ids;   /* [U] */
-    int32_t *count_add;   /* [U]; -1 = mark as prompt */
+    int32_t *count_clear;   /* [C] slots to zero first; -1 = none */
+    int32_t *count_slots;   /* [U]; -1 = none */
+    int32_t *count_ids;     /* [U] */
+    int32_t *count_add;     /* [U]; -1 = mark as prompt */
     int32_t *allowed_slots; /* [C] rows of "allowed" to write; -1 = none */
     uint32_t *allowed_rows; /* [C,W] */
     int32_t *grammar_slots; /* [C] */

@@ -1,0 +1,356 @@
+/* Building, compiling and binding every program.
+ *
+ * Engine thread. This is the only file that calls hr_backend_compile: what it compiles before
+ * hr_programs_seal is all there will ever be. Each program's inputs are bound here once, by name:
+ * to a host array of the batch, to a shared device buffer (caches, tables), or to the output
+ * buffer of the program before it. A step then only copies host arrays and executes. */
+#include "engine/buckets.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#include "base/log.h"
+
+size_t hr_programs_count(const hr_shapes *s)
+{
+    size_t t = (size_t)s->tokens.n, r = (size_t)s->requests.n;
+    return t + t * r + r + 2;
+}
+
+/* ---- graphs -------------------------------------------------------------------------------- */
+
+static hr_build_options build_options(const hr_programs *p, int64_t tokens)
+{
+    hr_build_options o = p->shapes.build;
+    o.tokens = tokens;
+    return o;
+}
+
+static hr_status build_select(const hr_programs *p, int64_t tokens, int64_t rows, hr_graph **out)
+{
+    HR_TRY(hr_graph_create("select", out));
+    hr_graph *g = *out;
+    int64_t hidden = hr_model_config(p->model)->hidden;
+    hr_value *x = hr_graph_input(g, "hidden", p->shapes.build.activation, HR_SHAPE(tokens, hidden),
+                                 HR_LIVE_TOKENS);
+    hr_value *at = hr_graph_input(g, "rows", HR_DTYPE_I32, HR_SHAPE(rows), HR_LIVE_ROWS);
+    hr_graph_output(g, "selected", hr_op_gather_rows(g, x, at));
+    return hr_graph_finish(g);
+}
+
+/* The lm_head, then the sampler or the prompt's log-probabilities. */
+static hr_status build_head(const hr_programs *p, hr_stage stage, int64_t rows, hr_graph **out)
+{
+    HR_TRY(hr_graph_create(hr_stage_name(stage), out));
+    hr_graph *g = *out;
+    hr_build_options o = build_options(p, 0);
+    hr_value *x = hr_graph_input(g, "selected", o.activation,
+                                 HR_SHAPE(rows, hr_model_config(p->model)->hidden), HR_LIVE_ROWS);
+    hr_value *logits = hr_model_build_head(g, p->model, x, &o);
+    if (stage == HR_STAGE_SAMPLER) hr_sampler_build(g, logits, &p->shapes.sampler);
+    else hr_sampler_build_prompt(g, logits, &p->shapes.sampler);
+    return hr_graph_finish(g);
+}
+
+static hr_status build_tables(const hr_programs *p, hr_graph **out)
+{
+    HR_TRY(hr_graph_create("tables", out));
+    hr_sampler_build_tables(*out, &p->shapes.sampler);
+    return hr_graph_finish(*out);
+}
+
+static hr_status build_graph(const hr_programs *p, const hr_ledger_row *r, hr_graph **out)
+{
+    hr_build_options o = build_options(p, r->tokens);
+    switch (r->stage) {
+    case HR_STAGE_BACKBONE: return hr_model_build_backbone(p->model, &o, out);
+    case HR_STAGE_SELECT: return build_select(p, r->tokens, r->requests, out);
+    case HR_STAGE_SAMPLER:
+    case HR_STAGE_PROMPT: return build_head(p, r->stage, r->requests, out);
+    case HR_STAGE_TABLES: return build_tables(p, out);
+    case HR_STAGE_COUNT: break;
+    }
+    return hr_fail(HR_INTERNAL, "stage %d", (int)r->stage);
+}
+
+/* ---- binding ------------------------------------------------------------------------------- */
+
+/* A device buffer that several programs share, by the name it has in a graph; NULL = none. */
+static hr_buffer *shared_buffer(const hr_programs *p, const hr_ledger_row *r, const char *name)
+{
+    int layer;
+    char letter;
+    if (!strcmp(name, "hidden")) return p->hidden[hr_buckets_find(&p->shapes.tokens, r->tokens)];
+    if (!strcmp(name, "selected"))
+        return p->selected[hr_buckets_find(&p->shapes.requests, r->requests)];
+    if (!strcmp(name, "counts")) return p->counts;
+    if (!strcmp(name, "allowed")) return p->allowed;
+    if (!strcmp(name, "grammar")) return p->grammar;
+    if (sscanf(name, "%c_cache.%d", &letter, &layer) == 2 && layer >= 0 &&
+        (size_t)layer * 2 + 1 < p->n_caches)
+        return p->caches[layer * 2 + (letter == 'v')];
+    return NULL;
+}
+
+static hr_status bind_input(hr_programs *p, hr_program_slot *s, size_t i, const hr_value *v)
+{
+    hr_program_input *in = &s->inputs[i];
+    in->buffer = shared_buffer(p, s->row, v->name);
+    if (!in->buffer) {
+        if (!hr_batch_input(p->batch, v->name, &in->host))
+            return hr_fail(HR_INTERNAL, "program %s: nothing fills its input %s",
+                           hr_stage_name(s->row->stage), v->name);
+        hr_tensor_desc d = { v->dtype, v->shape };
+        HR_TRY(hr_buffer_create(p->backend, &d, &in->buffer));
+        in->owned = true;
+    }
+    size_t count = (size_t)hr_shape_count(v->shape);
+    in->bytes = count * hr_dtype_size(v->dtype);
+    in->row_bytes = (size_t)hr_shape_row(v->shape) * hr_dtype_size(v->dtype);
+    s->input_buffers[i] = in->buffer;
+    return HR_OK;
+}
+
+static hr_status bind_output(hr_programs *p, hr_program_slot *s, size_t i,
+                             const struct hr_output *o)
+{
+    s->outputs[i] = shared_buffer(p, s->row, o->name);
+    if (s->outputs[i]) return HR_OK;
+    hr_tensor_desc d = { o->value->dtype, o->value->shape };
+    s->output_owned[i] = true;
+    return hr_buffer_create(p->backend, &d, &s->outputs[i]);
+}
+
+static hr_status bind(hr_programs *p, hr_program_slot *s, const hr_graph *g)
+{
+    s->inputs = hr_arena_array(&p->arena, g->n_inputs, sizeof *s->inputs);
+    s->input_buffers = hr_arena_array(&p->arena, g->n_inputs, sizeof *s->input_buffers);
+    s->outputs = hr_arena_array(&p->arena, g->n_outputs, sizeof *s->outputs);
+    s->output_owned = hr_arena_array(&p->arena, g->n_outputs, sizeof *s->output_owned);
+    if (!s->inputs || !s->input_buffers || !s->outputs || !s->output_owned)
+        return hr_fail(HR_RESOURCE_EXHAUSTED, "bindings of %s", hr_stage_name(s->row->stage));
+    s->n_inputs = g->n_inputs;
+    s->n_outputs = g->n_outputs;
+    for (size_t i = 0; i < g->n_inputs; i++) HR_TRY(bind_input(p, s, i, g->inputs[i]));
+    for (size_t i = 0; i < g->n_outputs; i++) HR_TRY(bind_output(p, s, i, &g->outputs[i]));
+    return HR_OK;
+}
+
+/* A boundary between programs is a contract: what a program hands on has the dtype configured. */
+static hr_status check_boundary(const hr_programs *p, const hr_ledger_row *r, const hr_graph *g)
+{
+    for (size_t i = 0; i < g->n_outputs; i++) {
+        const struct hr_output *o = &g->outputs[i];
+        if (strcmp(o->name, "hidden") && strcmp(o->name, "selected")) continue;
+        if (o->value->dtype == p->shapes.build.activation) continue;
+        const hr_node *n = o->value->producer;
+        return hr_fail(HR_FAILED_PRECONDITION,
+                       "program %s: output %s is %s, the activation dtype is %s (made by %s%s%s)",
+                       hr_stage_name(r->stage), o->name, hr_dtype_name(o->value->dtype),
+                       hr_dtype_name(p->shapes.build.activation),
+                       n ? hr_op_name(n->op) : "an input",
+                       n && n->in[1] && n->in[1]->name ? " with " : "",
+                       n && n->in[1] && n->in[1]->name ? n->in[1]->name : "");
+    }
+    return HR_OK;
+}
+
+static hr_status compile_slot(hr_programs *p, hr_program_slot *s)
+{
+    double start = hr_now_s();
+    hr_graph *g = NULL;
+    hr_status st = build_graph(p, s->row, &g);
+    if (!st) st = check_boundary(p, s->row, g);
+    if (!st) st = hr_backend_compile(p->backend, g, &s->program);
+    if (!st) st = bind(p, s, g);
+    hr_graph_destroy(g);
+    if (st) return hr_fail_prefix(st, "program %s", hr_stage_name(s->row->stage));
+    hr_program_info info;
+    hr_program_info_get(p->backend, s->program, &info);
+    s->row->peak_bytes = info.peak_bytes;
+    s->row->steps = info.steps;
+    s->row->compile_ms = (hr_now_s() - start) * 1e3;
+    return HR_OK;
+}
+
+/* ---- slots --------------------------------------------------------------------------------- */
+
+static hr_program_slot *find_slot(hr_programs *p, hr_stage stage, int t, int r)
+{
+    switch (stage) {
+    case HR_STAGE_BACKBONE: return &p->backbone[t];
+    case HR_STAGE_SELECT: return &p->select[t * p->shapes.requests.n + r];
+    case HR_STAGE_SAMPLER: return &p->sampler[r];
+    case HR_STAGE_PROMPT: return p->prompt;
+    case HR_STAGE_TABLES: return p->tables;
+    case HR_STAGE_COUNT: break;
+    }
+    assert(!"no such stage");
+    return NULL;
+}
+
+/* Compiles after the seal: an event that must never happen, so it says everything about itself. */
+static hr_status compile_late(hr_programs *p, hr_program_slot *s, const char *caller)
+{
+    hr_buf bucket = { 0 };
+    hr_ledger_bucket_text(s->row, &bucket);
+    hr_counter_add(&p->ledger->late, 1);
+    hr_status st = hr_fail(
+        HR_FAILED_PRECONDITION,
+        "late compilation of %s for %s (%s), wanted by %s; nearest compiled bucket: %lld tokens, "
+        "%lld requests; add it to --buckets or lower the limits",
+        hr_stage_name(s->row->stage), hr_buf_c(&bucket), hr_dtype_name(p->shapes.build.activation),
+        caller, (long long)hr_buckets_last(&p->shapes.tokens),
+        (long long)hr_buckets_last(&p->shapes.requests));
+    hr_buf_deinit(&bucket);
+    if (p->shapes.late == HR_LATE_FATAL) return st;
+    hr_log(HR_LOG_WARNING, "engine: %s", hr_message());
+    p->backend->sealed = false; /* here and nowhere else */
+    st = compile_slot(p, s);
+    hr_backend_seal(p->backend);
+    return st;
+}
+
+hr_status hr_programs_get(hr_programs *p, hr_stage stage, int t, int r, const char *caller,
+                          hr_program_slot **out)
+{
+    hr_program_slot *s = find_slot(p, stage, t, r);
+    *out = s;
+    if (s->program) return HR_OK;
+    return p->sealed ? compile_late(p, s, caller) : compile_slot(p, s);
+}
+
+void hr_programs_seal(hr_programs *p)
+{
+    if (p->shapes.late == HR_LATE_EAGER) return;
+    hr_backend_seal(p->backend);
+    p->sealed = true;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static hr_status create_buffer(hr_programs *p, hr_dtype dtype, hr_shape shape, hr_buffer **out)
+{
+    hr_tensor_desc d = { dtype, shape };
+    return hr_buffer_create(p->backend, &d, out);
+}
+
+static hr_status create_caches(hr_programs *p)
+{
+    const hr_kv_spec *specs;
+    size_t layers;
+    hr_model_kv_specs(p->model, &specs, &layers);
+    p->caches = hr_arena_array(&p->arena, layers * 2, sizeof *p->caches);
+    if (!p->caches) return hr_fail(HR_RESOURCE_EXHAUSTED, "KV caches");
+    p->n_caches = layers * 2;
+    const hr_build_options *o = &p->shapes.build;
+    for (size_t i = 0; i < p->n_caches; i++) {
+        const hr_kv_spec *spec = &specs[i / 2];
+        HR_TRY(create_buffer(p, o->kv_dtype,
+                             HR_SHAPE(o->blocks, o->block_size, spec->heads, spec->head_dim),
+                             &p->caches[i]));
+    }
+    return HR_OK;
+}
+
+static hr_status create_boundaries(hr_programs *p)
+{
+    int64_t hidden = hr_model_config(p->model)->hidden;
+    hr_dtype dtype = p->shapes.build.activation;
+    for (int t = 0; t < p->shapes.tokens.n; t++)
+        HR_TRY(create_buffer(p, dtype, HR_SHAPE(p->shapes.tokens.at[t], hidden), &p->hidden[t]));
+    for (int r = 0; r < p->shapes.requests.n; r++)
+        HR_TRY(
+            create_buffer(p, dtype, HR_SHAPE(p->shapes.requests.at[r], hidden), &p->selected[r]));
+    return HR_OK;
+}
+
+static hr_status create_tables(hr_programs *p)
+{
+    const hr_sampler_options *o = &p->shapes.sampler;
+    int64_t words = (o->vocab + 31) / 32;
+    HR_TRY(create_buffer(p, HR_DTYPE_U16, HR_SHAPE(o->slots, o->vocab), &p->counts));
+    HR_TRY(create_buffer(p, HR_DTYPE_U32, HR_SHAPE(o->slots, words), &p->allowed));
+    return create_buffer(p, HR_DTYPE_U32, HR_SHAPE(o->slots, words), &p->grammar);
+}
+
+static void open_row(hr_programs *p, hr_program_slot *s, hr_stage stage, int64_t t, int64_t r)
+{
+    s->row = hr_ledger_add(p->ledger, stage, t, r);
+    s->row->backend = p->backend->v->name;
+    s->row->activation = p->shapes.build.activation;
+}
+
+static hr_status create_slots(hr_programs *p)
+{
+    const hr_bucket_list *tokens = &p->shapes.tokens, *requests = &p->shapes.requests;
+    size_t nt = (size_t)tokens->n, nr = (size_t)requests->n;
+    hr_program_slot *s = hr_arena_array(&p->arena, hr_programs_count(&p->shapes), sizeof *s);
+    p->hidden = hr_arena_array(&p->arena, nt, sizeof *p->hidden);
+    p->selected = hr_arena_array(&p->arena, nr, sizeof *p->selected);
+    if (!s || !p->hidden || !p->selected) return hr_fail(HR_RESOURCE_EXHAUSTED, "program slots");
+    p->backbone = s;
+    p->select = p->backbone + nt;
+    p->sampler = p->select + nt * nr;
+    p->prompt = p->sampler + nr;
+    p->tables = p->prompt + 1;
+    for (size_t t = 0; t < nt; t++)
+        open_row(p, &p->backbone[t], HR_STAGE_BACKBONE, tokens->at[t], 0);
+    for (size_t i = 0; i < nt * nr; i++)
+        open_row(p, &p->select[i], HR_STAGE_SELECT, tokens->at[i / nr], requests->at[i % nr]);
+    for (size_t r = 0; r < nr; r++)
+        open_row(p, &p->sampler[r], HR_STAGE_SAMPLER, 0, requests->at[r]);
+    open_row(p, p->prompt, HR_STAGE_PROMPT, 0, hr_buckets_last(requests));
+    open_row(p, p->tables, HR_STAGE_TABLES, 0, 0);
+    return HR_OK;
+}
+
+hr_status hr_programs_create(const hr_shapes *shapes, hr_backend *backend, const hr_model *model,
+                             hr_batch *batch, hr_ledger *ledger, hr_programs **out)
+{
+    *out = NULL;
+    hr_programs *p = hr_new0(hr_programs);
+    if (!p) return hr_fail(HR_RESOURCE_EXHAUSTED, "programs");
+    p->shapes = *shapes;
+    p->shapes.build.requests = hr_buckets_last(&shapes->requests);
+    p->backend = backend;
+    p->model = model;
+    p->batch = batch;
+    p->ledger = ledger;
+    hr_status st = create_slots(p);
+    if (!st) st = create_caches(p);
+    if (!st) st = create_boundaries(p);
+    if (!st) st = create_tables(p);
+    if (st) {
+        hr_programs_destroy(p);
+        return st;
+    }
+    *out = p;
+    return HR_OK;
+}
+
+static void destroy_slot(hr_programs *p, hr_program_slot *s)
+{
+    hr_program_destroy(s->program, p->backend);
+    for (size_t i = 0; i < s->n_inputs; i++)
+        if (s->inputs[i].owned) hr_buffer_destroy(s->inputs[i].buffer, p->backend);
+    for (size_t i = 0; i < s->n_outputs; i++)
+        if (s->output_owned[i]) hr_buffer_destroy(s->outputs[i], p->backend);
+}
+
+void hr_programs_destroy(hr_programs *p)
+{
+    if (!p) return;
+    size_t slots = p->backbone ? hr_programs_count(&p->shapes) : 0;
+    for (size_t i = 0; i < slots; i++) destroy_slot(p, &p->backbone[i]);
+    for (int t = 0; p->hidden && t < p->shapes.tokens.n; t++)
+        hr_buffer_destroy(p->hidden[t], p->backend);
+    for (int r = 0; p->selected && r < p->shapes.requests.n; r++)
+        hr_buffer_destroy(p->selected[r], p->backend);
+    for (size_t i = 0; i < p->n_caches; i++) hr_buffer_destroy(p->caches[i], p->backend);
+    hr_buffer_destroy(p->counts, p->backend);
+    hr_buffer_destroy(p->allowed, p->backend);
+    hr_buffer_destroy(p->grammar, p->backend);
+    hr_arena_deinit(&p->arena);
+    hr_free(p);
+}

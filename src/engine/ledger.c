@@ -1,0 +1,104 @@
+/* Rows of programs with their cost, as log lines and as a manifest.
+ *
+ * Filled by the engine thread during start; counters are read by any thread afterwards. */
+#include "engine/ledger.h"
+
+#include <assert.h>
+
+#include "base/json.h"
+
+const char *hr_stage_name(hr_stage s)
+{
+    static const char *const names[HR_STAGE_COUNT] = {
+        [HR_STAGE_BACKBONE] = "backbone", [HR_STAGE_SELECT] = "select",
+        [HR_STAGE_SAMPLER] = "sampler",   [HR_STAGE_PROMPT] = "prompt_logprobs",
+        [HR_STAGE_TABLES] = "tables",
+    };
+    return names[s];
+}
+
+hr_status hr_ledger_init(hr_ledger *l, size_t programs)
+{
+    *l = (hr_ledger){ .capacity = programs };
+    l->rows = hr_alloc_array0(programs, sizeof *l->rows);
+    return l->rows ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "ledger of %zu programs", programs);
+}
+
+void hr_ledger_deinit(hr_ledger *l)
+{
+    hr_free(l->rows);
+    *l = (hr_ledger){ 0 };
+}
+
+hr_ledger_row *hr_ledger_add(hr_ledger *l, hr_stage stage, int64_t tokens, int64_t requests)
+{
+    assert(l->n < l->capacity);
+    hr_ledger_row *r = &l->rows[l->n++];
+    r->stage = stage;
+    r->tokens = tokens;
+    r->requests = requests;
+    return r;
+}
+
+void hr_ledger_bucket_text(const hr_ledger_row *r, hr_buf *out)
+{
+    if (r->tokens) hr_buf_printf(out, "tokens=%lld", (long long)r->tokens);
+    if (r->tokens && r->requests) hr_buf_add_c(out, " ");
+    if (r->requests) hr_buf_printf(out, "requests=%lld", (long long)r->requests);
+}
+
+size_t hr_ledger_peak(const hr_ledger *l)
+{
+    size_t peak = 0;
+    for (size_t i = 0; i < l->n; i++)
+        if (l->rows[i].peak_bytes > peak) peak = l->rows[i].peak_bytes;
+    return peak;
+}
+
+static void write_row(hr_json_writer *w, const hr_ledger_row *r, bool with_times)
+{
+    hr_json_begin_object(w);
+    hr_json_key(w, HR_STR("program"));
+    hr_json_str(w, hr_str_c(hr_stage_name(r->stage)));
+    hr_json_key(w, HR_STR("tokens"));
+    if (r->tokens) hr_json_i64(w, r->tokens);
+    else hr_json_null(w);
+    hr_json_key(w, HR_STR("requests"));
+    if (r->requests) hr_json_i64(w, r->requests);
+    else hr_json_null(w);
+    hr_json_key(w, HR_STR("activation"));
+    hr_json_str(w, hr_str_c(hr_dtype_name(r->activation)));
+    hr_json_key(w, HR_STR("backend"));
+    hr_json_str(w, hr_str_c(r->backend));
+    hr_json_key(w, HR_STR("steps"));
+    hr_json_u64(w, r->steps);
+    hr_json_key(w, HR_STR("peak_bytes"));
+    hr_json_u64(w, r->peak_bytes);
+    if (with_times) {
+        hr_json_key(w, HR_STR("compile_ms"));
+        hr_json_f64(w, r->compile_ms);
+        hr_json_key(w, HR_STR("warm_ms"));
+        hr_json_f64(w, r->warm_ms);
+        hr_json_key(w, HR_STR("calls"));
+        hr_json_u64(w, hr_counter_get(&r->calls));
+        hr_json_key(w, HR_STR("padding"));
+        hr_json_u64(w, hr_counter_get(&r->padding));
+    }
+    hr_json_end_object(w);
+}
+
+void hr_ledger_manifest(const hr_ledger *l, hr_str numerics, bool with_times, hr_buf *out)
+{
+    hr_json_writer w = { .out = out };
+    hr_buf_add_c(out, "{\"headrace\":\"" HR_VERSION "\",\"numerics\":{");
+    hr_buf_add_str(out, numerics);
+    hr_buf_add_c(out, "},\n\"programs\":[");
+    for (size_t i = 0; i < l->n; i++) {
+        hr_buf_add_c(out, i ? ",\n" : "\n");
+        write_row(&w, &l->rows[i], with_times);
+        w.used[0] = 0; /* every row is a value of its own */
+    }
+    hr_buf_add_c(out, "\n]");
+    if (with_times) hr_buf_printf(out, ",\n\"total_s\":%.6f", l->total_s);
+    hr_buf_add_c(out, "}\n");
+}

@@ -1,0 +1,50 @@
+/* The ledger: every program there is, and what it has cost. spec/compile.md "Ledger". */
+#ifndef HEADRACE_ENGINE_LEDGER_H
+#define HEADRACE_ENGINE_LEDGER_H
+
+#include "backend/backend.h"
+#include "base/str.h"
+#include "base/sync.h"
+
+typedef enum hr_stage {
+    HR_STAGE_BACKBONE,
+    HR_STAGE_SELECT,
+    HR_STAGE_SAMPLER, /* head + sampler */
+    HR_STAGE_PROMPT,  /* head + prompt logprobs */
+    HR_STAGE_TABLES,  /* small writes to counts and masks */
+    HR_STAGE_COUNT,
+} hr_stage;
+
+const char *hr_stage_name(hr_stage s);
+
+typedef struct hr_ledger_row {
+    hr_stage stage;
+    int64_t tokens, requests; /* bucket; 0 = this program has no such axis */
+    const char *backend;
+    hr_dtype activation;
+    double compile_ms, warm_ms;
+    size_t peak_bytes, steps;
+    hr_counter calls, padding; /* padding: rows executed or reserved beyond the live ones */
+    hr_counter last_ns;        /* monotonic time of the last call */
+} hr_ledger_row;
+
+typedef struct hr_ledger {
+    hr_ledger_row *rows; /* owned [capacity], filled in start order */
+    size_t n, capacity;
+    double compile_s[HR_STAGE_COUNT]; /* compile + warm-up */
+    double total_s;
+    hr_counter late; /* compiles asked for after sealing */
+} hr_ledger;
+
+HR_MUST_USE hr_status hr_ledger_init(hr_ledger *l, size_t programs);
+void hr_ledger_deinit(hr_ledger *l);
+hr_ledger_row *hr_ledger_add(hr_ledger *l, hr_stage stage, int64_t tokens, int64_t requests);
+/* "tokens=256 requests=8", as log lines and messages name a bucket. */
+void hr_ledger_bucket_text(const hr_ledger_row *r, hr_buf *out);
+/* The manifest: a JSON object with one line per program; equal between two starts but for the
+ * times, which `with_times` adds. `numerics` = JSON members of the backend. */
+void hr_ledger_manifest(const hr_ledger *l, hr_str numerics, bool with_times, hr_buf *out);
+/* Largest peak over all programs, bytes. */
+size_t hr_ledger_peak(const hr_ledger *l);
+
+#endif

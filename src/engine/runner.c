@@ -1,0 +1,216 @@
+/* The step: hr_runner_step is the only function that executes anything, for real and for warm-up.
+ *
+ * The rules, which docs/COMPILATION.md explains:
+ *   1. Inputs are made on the host by hr_batch_build and moved as plain buffers; nothing is sliced,
+ *      padded or branched on here, so nothing here can create a device operation.
+ *   2. A program's result goes to the next program or to the host, nowhere else. Between backbone,
+ *      select and sampler it stays on the device.
+ *   3. One read-back a step: ids, logprobs and what belongs to them.
+ *   4. Programs come from hr_programs_get. Before the seal it compiles; afterwards it must not.
+ *   5. Warm-up passes through this same function on dummy plans; leaving a part out is its only
+ *      liberty, and only where that part's real output for the same bucket is still there.
+ * Engine thread; owns the arrays results are read into. */
+#include "engine/runner.h"
+
+#include <assert.h>
+
+#include "engine/tables.h"
+
+hr_status hr_runner_init(hr_runner *r, hr_programs *programs, hr_batch *batch)
+{
+    *r = (hr_runner){ .backend = programs->backend, .programs = programs, .batch = batch };
+    size_t rows = (size_t)batch->limits.requests;
+    int32_t top = programs->shapes.sampler.max_logprobs;
+    size_t columns = top > 1 ? (size_t)top : 1, cell = sizeof(int32_t);
+    hr_step_result *o = &r->result;
+    o->top = (int32_t)columns;
+    o->token = hr_arena_array(&r->arena, rows, cell);
+    o->status = hr_arena_array(&r->arena, rows, cell);
+    o->logprob = hr_arena_array(&r->arena, rows, cell);
+    o->rank = hr_arena_array(&r->arena, rows, cell);
+    o->top_ids = hr_arena_array(&r->arena, rows * columns, cell);
+    o->top_logprobs = hr_arena_array(&r->arena, rows * columns, cell);
+    o->extra_logprobs = hr_arena_array(&r->arena, rows * HR_SAMPLER_MAX_EXTRA, cell);
+    if (o->token && o->status && o->logprob && o->rank && o->top_ids && o->top_logprobs &&
+        o->extra_logprobs)
+        return HR_OK;
+    hr_runner_deinit(r);
+    return hr_fail(HR_RESOURCE_EXHAUSTED, "results of %zu rows", rows);
+}
+
+void hr_runner_deinit(hr_runner *r)
+{
+    hr_arena_deinit(&r->arena);
+    *r = (hr_runner){ 0 };
+}
+
+/* How many bytes of a host input this step can make use of. */
+static size_t live_bytes(const hr_runner *r, const hr_program_input *in)
+{
+    const hr_batch *b = r->batch;
+    int64_t rows = 0;
+    switch (in->host.extent) {
+    case HR_EXTENT_ALL: return in->bytes;
+    case HR_EXTENT_TOKENS: rows = b->n_tokens; break;
+    case HR_EXTENT_REQUESTS: rows = b->n_requests; break;
+    case HR_EXTENT_ROWS: rows = b->n_rows; break;
+    }
+    return (size_t)rows * in->row_bytes;
+}
+
+static hr_status execute(hr_runner *r, hr_program_slot *s)
+{
+    const hr_batch *b = r->batch;
+    for (size_t i = 0; i < s->n_inputs; i++) {
+        const hr_program_input *in = &s->inputs[i];
+        if (!in->host.data) continue;
+        HR_TRY(hr_buffer_put(r->backend, in->buffer, in->host.data, live_bytes(r, in)));
+    }
+    hr_execute_args args = { .inputs = s->input_buffers, .outputs = s->outputs };
+    args.live[HR_LIVE_TOKENS] = b->n_tokens;
+    args.live[HR_LIVE_ROWS] = b->n_rows;
+    hr_event done;
+    HR_TRY(hr_program_execute(r->backend, s->program, &args, &done));
+    HR_TRY(hr_event_await(&done));
+    hr_counter_add(&s->row->calls, 1);
+    int64_t live = s->row->tokens ? b->n_tokens : b->n_rows;
+    int64_t bucket = s->row->tokens ? s->row->tokens : s->row->requests;
+    if (bucket > live) hr_counter_add(&s->row->padding, (uint64_t)(bucket - live));
+    return HR_OK;
+}
+
+static hr_status run(hr_runner *r, hr_stage stage, int t, int q)
+{
+    hr_program_slot *s;
+    HR_TRY(hr_programs_get(r->programs, stage, t, q, "hr_runner_step", &s));
+    return execute(r, s);
+}
+
+/* Everything that left the sampler, in one go. Top and extra columns only where a row wants them.
+ */
+static hr_status read_back(hr_runner *r, const hr_program_slot *s, bool sampled)
+{
+    hr_step_result *o = &r->result;
+    size_t rows = (size_t)r->batch->n_rows, cell = sizeof(int32_t);
+    struct {
+        void *to;
+        size_t bytes;
+    } const want[] = {
+        { o->logprob, rows * cell },
+        { o->rank, rows * cell },
+        { o->top_ids, rows * (size_t)o->top * cell },
+        { o->top_logprobs, rows * (size_t)o->top * cell },
+        { o->token, rows * cell },
+        { o->status, rows * cell },
+        { o->extra_logprobs, rows * HR_SAMPLER_MAX_EXTRA * cell },
+    };
+    size_t n = sampled ? 7 : 4;
+    assert(s->n_outputs >= n);
+    for (size_t i = 0; i < n; i++)
+        HR_TRY(hr_buffer_get(r->backend, s->outputs[i], want[i].to, want[i].bytes));
+    r->read_backs++;
+    return HR_OK;
+}
+
+/* ---- prompt log-probabilities ---------------------------------------------------------------- */
+
+static void store_prompt(hr_runner *r, hr_prompt_logprobs *p, int64_t from, int64_t n)
+{
+    const hr_step_result *o = &r->result;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = from + i + 1;
+        p->logprob[at] = o->logprob[i];
+        p->rank[at] = o->rank[i];
+        for (int32_t k = 0; k < p->width; k++) {
+            p->top_ids[at * p->width + k] = o->top_ids[i * o->top + k];
+            p->top_logprob[at * p->width + k] = o->top_logprobs[i * o->top + k];
+        }
+    }
+    p->done = from + n + 1;
+}
+
+/* The positions of one item whose next prompt token is known, in chunks of the largest bucket. */
+static hr_status run_prompt_item(hr_runner *r, const hr_step_args *a, int t, int64_t item)
+{
+    const hr_step_item *it = &a->plan->items[item];
+    hr_prompt_logprobs *p = it->seq->prompt;
+    int q = r->programs->shapes.requests.n - 1;
+    int64_t from = it->start, end = it->start + it->count;
+    if (end > it->seq->n_prompt - 1) end = it->seq->n_prompt - 1;
+    if (p && from < p->done - 1) from = p->done - 1; /* known from before a preemption */
+    while (p && from < end) {
+        int64_t n = end - from < r->batch->limits.requests ? end - from : r->batch->limits.requests;
+        hr_batch_build_prompt(r->batch, a->plan, item, from, n);
+        hr_program_slot *s;
+        HR_TRY(run(r, HR_STAGE_SELECT, t, q));
+        HR_TRY(hr_programs_get(r->programs, HR_STAGE_PROMPT, 0, 0, "hr_runner_step", &s));
+        HR_TRY(execute(r, s));
+        HR_TRY(read_back(r, s, false));
+        store_prompt(r, p, from, n);
+        from += n;
+    }
+    return HR_OK;
+}
+
+static hr_status run_prompts(hr_runner *r, const hr_step_args *a, int t)
+{
+    for (int64_t i = 0; i < a->plan->n_items; i++)
+        if (a->plan->items[i].seq->prompt) HR_TRY(run_prompt_item(r, a, t, i));
+    return HR_OK;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+static hr_status flush_tables(hr_runner *r)
+{
+    hr_table_writes *w = &r->batch->writes;
+    HR_TRY(run(r, HR_STAGE_TABLES, 0, 0));
+    hr_table_writes_reset(w);
+    return HR_OK;
+}
+
+/* Brings counts and masks up to date for the rows that sample in this step. */
+static hr_status run_tables(hr_runner *r, const hr_step_plan *plan)
+{
+    hr_table_writes *w = &r->batch->writes;
+    int64_t vocab = r->programs->shapes.sampler.vocab;
+    for (int64_t i = 0; i < plan->n_items; i++)
+        while (plan->items[i].samples && !hr_tables_collect(plan->items[i].seq, w, vocab))
+            HR_TRY(flush_tables(r));
+    bool any = w->n_updates || w->n_clear || w->n_allowed || w->n_grammar;
+    return any ? flush_tables(r) : HR_OK;
+}
+
+/* ---- the step -------------------------------------------------------------------------------- */
+
+static hr_status run_sampler(hr_runner *r, int q)
+{
+    hr_program_slot *s;
+    HR_TRY(hr_programs_get(r->programs, HR_STAGE_SAMPLER, 0, q, "hr_runner_step", &s));
+    HR_TRY(execute(r, s));
+    HR_TRY(read_back(r, s, true));
+    r->result.n_rows = r->batch->n_rows;
+    return HR_OK;
+}
+
+hr_status hr_runner_step(hr_runner *r, const hr_step_args *a, const hr_step_result **out)
+{
+    const hr_shapes *shapes = &r->programs->shapes;
+    int t = a->token_bucket, q = a->request_bucket;
+    *out = &r->result;
+    r->result.n_rows = 0;
+    if (t < 0) t = hr_buckets_find(&shapes->tokens, a->plan->n_tokens);
+    if (q < 0) q = hr_buckets_find(&shapes->requests, a->plan->n_rows);
+    int64_t tokens = shapes->tokens.at[t], requests = shapes->requests.at[q];
+
+    if (a->parts & HR_STEP_TABLES) HR_TRY(run_tables(r, a->plan));
+    hr_batch_build(r->batch, a->plan, tokens, requests);
+    if (a->parts & HR_STEP_BACKBONE) HR_TRY(run(r, HR_STAGE_BACKBONE, t, 0));
+    if (a->parts & HR_STEP_PROMPT) {
+        HR_TRY(run_prompts(r, a, t));
+        hr_batch_build(r->batch, a->plan, tokens, requests);
+    }
+    if (r->batch->n_rows == 0) return HR_OK;
+    if (a->parts & HR_STEP_SELECT) HR_TRY(run(r, HR_STAGE_SELECT, t, q));
+    return a->parts & HR_STEP_SAMPLER ? run_sampler(r, q) : HR_OK;
+}

@@ -1,0 +1,90 @@
+/* A sequence: one choice of one request, from its prompt to its last token.
+ *
+ * Made on the text thread with everything it will ever need, so that the engine thread allocates
+ * nothing; moved to the engine thread with its queue, and back when it has ended. */
+#ifndef HEADRACE_ENGINE_SEQ_H
+#define HEADRACE_ENGINE_SEQ_H
+
+#include "engine/blocks.h"
+#include "engine/messages.h"
+#include "sampler/sampler.h"
+
+typedef enum hr_finish {
+    HR_FINISH_NONE,
+    HR_FINISH_STOP,   /* EOS, a stop id or a stop string */
+    HR_FINISH_LENGTH, /* max_tokens or max_model_len */
+    HR_FINISH_ABORT,  /* cancelled */
+    HR_FINISH_ERROR,  /* its row held NaN or its masks left nothing */
+} hr_finish;
+
+typedef enum hr_seq_state { HR_SEQ_WAITING, HR_SEQ_RUNNING, HR_SEQ_ENDED } hr_seq_state;
+
+const char *hr_finish_name(hr_finish f); /* "stop" …; NULL for NONE */
+
+/* Log-probabilities of a prompt, filled chunk by chunk, handed to the text thread when whole. */
+typedef struct hr_prompt_logprobs {
+    hr_msg msg;
+    uint64_t request;
+    int64_t n;          /* prompt tokens; position 0 holds nothing */
+    int64_t done;       /* positions [1, done) are filled */
+    int32_t width;      /* top entries per position */
+    float *logprob;     /* [n] */
+    int32_t *rank;      /* [n] */
+    int32_t *top_ids;   /* [n,width], -1 = none */
+    float *top_logprob; /* [n,width] */
+} hr_prompt_logprobs;
+
+typedef struct hr_seq hr_seq;
+struct hr_seq {
+    hr_msg msg; /* HR_MSG_SEQ; first */
+    uint64_t request;
+    uint32_t choice;
+    hr_arena arena;  /* owns every array below and this struct's sampling state */
+    int32_t *tokens; /* [capacity]: prompt, then output */
+    int64_t n_tokens, n_prompt, capacity;
+    int64_t n_computed; /* positions whose keys and values are in the cache */
+    hr_block_list blocks;
+    hr_sampler_state sampling;
+    int32_t *stop_ids; /* [n_stop]: ids that end it, first the EOS ids (unless ignored) */
+    size_t n_stop, n_eos;
+    int64_t max_tokens;
+    hr_prompt_logprobs *prompt; /* owned until handed over; NULL = not wanted */
+    hr_seq_state state;
+    hr_finish finish;
+    int32_t stop_id; /* the stop id that ended it, -1 = EOS or none */
+    int64_t preemptions;
+    int32_t slot;               /* row of the device tables while it runs; 0 = none */
+    int64_t n_counted;          /* tokens that the counts table knows of; -1 = nothing is set up */
+    double queued_s, started_s; /* hr_now_s: queued, first scheduled */
+    hr_seq *next, *previous;    /* scheduler's lists */
+};
+
+/* What a sequence needs to know to be made. */
+typedef struct hr_seq_spec {
+    uint64_t request;
+    uint32_t choice;
+    const int32_t *prompt; /* [n_prompt], copied */
+    int64_t n_prompt;
+    int64_t max_tokens; /* ≥ 1, prompt + max_tokens ≤ max_model_len */
+    int64_t block_size;
+    const hr_sampling *sampling; /* borrowed; outlives the sequence */
+    int64_t vocab;
+    const int32_t *eos; /* [n_eos], ids in [0, vocab) */
+    size_t n_eos;
+    const hr_token_seq *bad_words; /* [n_bad_words], tokenised */
+    size_t n_bad_words;
+} hr_seq_spec;
+
+HR_MUST_USE hr_status hr_seq_create(const hr_seq_spec *spec, hr_seq **out);
+void hr_seq_destroy(hr_seq *s); /* NULL is fine; blocks were given back */
+
+HR_MUST_USE hr_status hr_prompt_logprobs_create(uint64_t request, int64_t n, int32_t width,
+                                                hr_prompt_logprobs **out);
+void hr_prompt_logprobs_destroy(hr_prompt_logprobs *p);
+
+static inline int64_t hr_seq_outputs(const hr_seq *s)
+{
+    return s->n_tokens - s->n_prompt;
+}
+
+#endif
