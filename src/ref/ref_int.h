@@ -35,5 +35,7 @@ double hr_ref_get(hr_dtype dtype, const void *data, int64_t i);
 void hr_ref_put(hr_dtype dtype, void *data, int64_t i, double x);
 /* Row `row` of a weight seen as [product, K]: its K numbers, dequantised (I8C: times its scale). */
 HR_MUST_USE hr_status hr_ref_weight_row(const hr_weight *w, int64_t row, float *to);
+/* The same of an I8C weight, not multiplied out. */
+HR_MUST_USE hr_status hr_ref_int8_row(const hr_weight *w, int64_t row, int8_t *to, float *scale);
 
 #endif
