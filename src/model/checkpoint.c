@@ -13,7 +13,7 @@
 
 #include "base/half.h"
 
-const char *hr_shape_text(hr_shape s, char out[96])
+const char *hr_model_shape_text(hr_shape s, char out[96])
 {
     size_t n = 1;
     out[0] = '[';
@@ -105,10 +105,15 @@ hr_status hr_checkpoint_add(hr_checkpoint *c, const hr_tensor *t, hr_str name)
     *copy = *t;
     copy->weight.name = text;
     copy->weight.source = copy;
-    if (!copy->weight.read_rows)
-        copy->weight.read_rows = t->head_dim ? read_interleaved : read_plain;
+    if (!copy->weight.read_rows) copy->weight.read_rows = read_plain;
     c->tensors[c->n++] = copy;
     return HR_OK;
+}
+
+void hr_tensor_interleave(hr_tensor *t, int64_t head_dim)
+{
+    t->head_dim = head_dim;
+    t->weight.read_rows = read_interleaved;
 }
 
 static int compare_names(const void *a, const void *b)

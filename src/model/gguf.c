@@ -327,7 +327,7 @@ static hr_status tensor_bytes(const reader *r, hr_str name, const hr_weight *w, 
     if (!fits || *out > r->file->size)
         return hr_fail(HR_INVALID_ARGUMENT, "%s: tensor '%.*s' %s %s is larger than the file",
                        r->file->path, HR_STR_ARG(name), hr_format_name(w->format),
-                       hr_shape_text(w->shape, text));
+                       hr_model_shape_text(w->shape, text));
     return HR_OK;
 }
 

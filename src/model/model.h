@@ -51,7 +51,9 @@ typedef struct hr_rope {
     hr_rope_kind kind;
     double theta, factor;
     double low_freq_factor, high_freq_factor; /* llama3 */
-    double beta_fast, beta_slow;              /* yarn */
+    double beta_fast, beta_slow;              /* yarn; 0 = 32 and 1 */
+    double mscale, mscale_all_dim;            /* yarn; 0 = not given */
+    bool no_truncate;                         /* yarn: the ramp's ends are not rounded outwards */
     int64_t original_positions;               /* llama3, yarn: pretrained context */
     float *inv_freq;        /* [F], F = D/2; owned by the model; computed in f64 as Hugging Face
                                defines it, rounded once */
@@ -81,6 +83,8 @@ typedef struct hr_config {
     float rms_eps;
     hr_activation act;
     hr_rope rope;
+    const int32_t
+        *windows; /* [L] sliding window of each layer, 0 = all keys; NULL = none has one */
     bool tie_word_embeddings;
     bool attention_bias; /* on q, k, v */
     bool output_bias;    /* on o */

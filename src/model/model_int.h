@@ -42,8 +42,10 @@ hr_tensor *hr_checkpoint_find(const hr_checkpoint *c, hr_str name);
 hr_status hr_checkpoint_add_dummy(hr_checkpoint *c, const char *name, hr_shape shape,
                                   hr_dtype dtype, uint64_t seed, hr_tensor **out);
 void hr_checkpoint_deinit(hr_checkpoint *c);
+/* From now on rows are read back into order; shape is [heads*head_dim] or [heads*head_dim,K]. */
+void hr_tensor_interleave(hr_tensor *t, int64_t head_dim);
 /* "f32 [49152,576]" for messages. */
-const char *hr_shape_text(hr_shape s, char out[96]);
+const char *hr_model_shape_text(hr_shape s, char out[96]);
 
 /* ---- readers -------------------------------------------------------------------------------- */
 
@@ -116,6 +118,8 @@ hr_status hr_config_from_json(const hr_json *json, hr_arena *arena, hr_config *c
 hr_status hr_config_read_generation(const hr_json *json, hr_config *config);
 hr_status hr_config_from_gguf(const hr_gguf *g, const hr_checkpoint *c, hr_arena *arena,
                               hr_config *config, const hr_family **family);
+/* A boolean of config.json; json NULL or the key absent leaves *out alone. */
+hr_status hr_config_flag(const hr_json *json, const char *key, bool *out);
 /* Ranges and divisibility, whatever the source; `where` opens the message. */
 hr_status hr_config_check(const hr_config *config, const char *where);
 
@@ -130,6 +134,12 @@ hr_status hr_rope_compute(hr_rope *rope, int64_t head_dim, const float *factors,
 
 hr_status hr_vocab_read_dir(const char *dir, hr_arena *arena, hr_model_vocab *v);
 hr_status hr_vocab_from_gguf(const hr_gguf *g, hr_arena *arena, hr_model_vocab *v);
+
+/* ---- places --------------------------------------------------------------------------------- */
+
+const char *hr_model_environment(const char *name); /* NULL when unset or empty */
+hr_status hr_model_cache_root(hr_buf *out);         /* $XDG_CACHE_HOME or ~/.cache, terminated */
+hr_status hr_model_make_dirs(const char *path);     /* mkdir -p */
 
 /* ---- families ------------------------------------------------------------------------------- */
 
@@ -169,6 +179,9 @@ struct hr_model {
 /* Takes the tensor of that name and shape, or refuses with file, tensor and both shapes. */
 hr_status hr_model_take(hr_model *m, const hr_weight **out, hr_shape shape, const char *fmt, ...)
     HR_PRINTF(4, 5);
+
+/* Takes all tensors of m->family and refuses what is left over. */
+hr_status hr_family_bind(hr_model *m);
 
 /* A graph under construction, and what its blocks need to know. */
 typedef struct hr_backbone {

@@ -127,8 +127,8 @@ static hr_status read_entry(const reader *r, const hr_json *json, entry *e)
         return HR_OK;
     }
     snprintf(why, sizeof why, "shape %s of %s does not fill its %" PRIu64 " bytes",
-             hr_shape_text(e->tensor.weight.shape, text), hr_format_name(e->tensor.weight.format),
-             e->end - e->begin);
+             hr_model_shape_text(e->tensor.weight.shape, text),
+             hr_format_name(e->tensor.weight.format), e->end - e->begin);
     return fault(r, e->name, why);
 }
 

@@ -1,0 +1,108 @@
+/* The words that families are written in: what every Llama-shaped transformer shares.
+ *
+ * Runs at start-up, on the thread that builds programs; owns nothing (values belong to the graph).
+ * A linear over a weight in GGUF blocks takes 8-bit rows when the build asks for them; the rows
+ * are quantised once for all linears that read the same x, which is remembered in the backbone. */
+#include <math.h>
+
+#include "model/model_int.h"
+
+static hr_value *weight(hr_backbone *b, const hr_weight *w)
+{
+    return w ? hr_graph_weight(b->g, w) : NULL;
+}
+
+hr_value *hr_block_linear(hr_backbone *b, hr_value *x, const hr_weight *w, const hr_weight *bias,
+                          hr_dtype dtype)
+{
+    if (b->opt->rows == HR_ROWS_FLOAT || !hr_format_is_blocks(w->format))
+        return hr_op_linear(b->g, x, weight(b, w), weight(b, bias), dtype);
+    if (b->quantised != x) {
+        b->q8 = hr_op_quantise_rows(b->g, x, 32, &b->q8_scale);
+        b->quantised = x;
+    }
+    return hr_op_linear_q8(b->g, b->q8, b->q8_scale, weight(b, w), weight(b, bias), dtype);
+}
+
+hr_value *hr_block_norm(hr_backbone *b, hr_value *x, const hr_weight *w)
+{
+    return hr_op_rms_norm(b->g, x, weight(b, w), b->c->rms_eps, 0);
+}
+
+hr_value *hr_block_heads(hr_backbone *b, hr_value *x, int64_t heads)
+{
+    return hr_graph_reshape(b->g, x, HR_SHAPE(b->opt->tokens, heads, b->c->head_dim));
+}
+
+hr_value *hr_block_rope(hr_backbone *b, hr_value *x)
+{
+    return hr_op_rope(b->g, x, b->positions, b->inv_freq, b->c->rope.attention_factor);
+}
+
+hr_value *hr_block_attention(hr_backbone *b, hr_value *q, hr_value *k, hr_value *v)
+{
+    const hr_config *c = b->c;
+    b->k_cache = hr_op_kv_write(b->g, b->k_cache, k, b->slots);
+    b->v_cache = hr_op_kv_write(b->g, b->v_cache, v, b->slots);
+    hr_value *o = hr_op_attention(b->g, q,
+                                  &(hr_attention_inputs){
+                                      .k_cache = b->k_cache,
+                                      .v_cache = b->v_cache,
+                                      .block_tables = b->block_tables,
+                                      .query_starts = b->query_starts,
+                                      .seq_lens = b->seq_lens,
+                                      .scale = (float)(1 / sqrt((double)c->head_dim)),
+                                      .window = b->window,
+                                  });
+    return hr_graph_reshape(b->g, o, HR_SHAPE(b->opt->tokens, c->heads * c->head_dim));
+}
+
+hr_value *hr_block_mlp(hr_backbone *b, hr_value *x, const hr_layer *w)
+{
+    hr_dtype dtype = b->opt->activation;
+    hr_value *gate = hr_block_linear(b, x, w->gate, w->gate_bias, dtype); /* [T,I] */
+    hr_value *up = hr_block_linear(b, x, w->up, w->up_bias, dtype);       /* [T,I] */
+    hr_value *y = hr_op_gated(b->g, gate, up, b->c->act);
+    return hr_block_linear(b, y, w->down, w->down_bias, dtype); /* [T,H] */
+}
+
+/* ---- the tensors of a layer ----------------------------------------------------------------- */
+
+/* One row: the field, its shape and its name; taken when the config says that it is there. */
+typedef struct tensor_row {
+    const hr_weight **out;
+    bool there;
+    hr_shape shape;
+    const char *name; /* after "model.layers.N." */
+} tensor_row;
+
+hr_status hr_block_take_layer(hr_model *m, int64_t l, hr_layer *w)
+{
+    const hr_config *c = &m->config;
+    int64_t H = c->hidden, I = c->intermediate, D = c->head_dim, N = c->heads, KV = c->kv_heads;
+    const tensor_row rows[] = {
+        { &w->attn_norm, true, HR_SHAPE(H), "input_layernorm.weight" },
+        { &w->q, true, HR_SHAPE(N * D, H), "self_attn.q_proj.weight" },
+        { &w->k, true, HR_SHAPE(KV * D, H), "self_attn.k_proj.weight" },
+        { &w->v, true, HR_SHAPE(KV * D, H), "self_attn.v_proj.weight" },
+        { &w->q_bias, c->attention_bias, HR_SHAPE(N * D), "self_attn.q_proj.bias" },
+        { &w->k_bias, c->attention_bias, HR_SHAPE(KV * D), "self_attn.k_proj.bias" },
+        { &w->v_bias, c->attention_bias, HR_SHAPE(KV * D), "self_attn.v_proj.bias" },
+        { &w->q_norm, c->qk_norm, HR_SHAPE(D), "self_attn.q_norm.weight" },
+        { &w->k_norm, c->qk_norm, HR_SHAPE(D), "self_attn.k_norm.weight" },
+        { &w->o, true, HR_SHAPE(H, N * D), "self_attn.o_proj.weight" },
+        { &w->o_bias, c->output_bias, HR_SHAPE(H), "self_attn.o_proj.bias" },
+        { &w->mlp_norm, true, HR_SHAPE(H), "post_attention_layernorm.weight" },
+        { &w->gate, true, HR_SHAPE(I, H), "mlp.gate_proj.weight" },
+        { &w->up, true, HR_SHAPE(I, H), "mlp.up_proj.weight" },
+        { &w->down, true, HR_SHAPE(H, I), "mlp.down_proj.weight" },
+        { &w->gate_bias, c->mlp_bias, HR_SHAPE(I), "mlp.gate_proj.bias" },
+        { &w->up_bias, c->mlp_bias, HR_SHAPE(I), "mlp.up_proj.bias" },
+        { &w->down_bias, c->mlp_bias, HR_SHAPE(H), "mlp.down_proj.bias" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].there)
+            HR_TRY(hr_model_take(m, rows[i].out, rows[i].shape, "model.layers.%lld.%s",
+                                 (long long)l, rows[i].name));
+    return HR_OK;
+}
