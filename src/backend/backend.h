@@ -60,6 +60,8 @@ struct hr_backend {
     const hr_backend_vtable *v;
     bool sealed;
     uint64_t compiles, executes, gets; /* counted here, for the ledger and the tests */
+    double
+        weights_s; /* time that compiles have spent reading and packing weights; the backend adds */
 };
 
 void hr_backend_destroy(hr_backend *b); /* NULL is fine; programs and buffers are gone already */
