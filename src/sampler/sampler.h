@@ -1,199 +1,241 @@
-/* Sampling: parameters, the row tensors they become, the sampler graph. This room's door.
+/* Sampling: parameters, the row tensors they become, and the graphs that read them. The door.
  *
- * spec/sampling.md declares the semantics. Every option is data: a row of tensors whose identity
- * values switch it off, so no option can ever compile anything. */
+ * Three objects, three lifetimes:
+ *   hr_sampling          what a request asked for, checked once by hr_sampling_check
+ *   hr_sampler_state     one sequence's share of it: its seed, ban lists and table slots
+ *   hr_sampling_inputs   host arrays of one step, R rows wide; every row is data, never a program
+ * An option is off when its row holds the identity value, so switching one on compiles nothing.
+ * Semantics: the sampling chapter of the documentation; the ops are in graph/ops.def. */
 #ifndef HEADRACE_SAMPLER_SAMPLER_H
 #define HEADRACE_SAMPLER_SAMPLER_H
 
 #include "base/str.h"
 #include "graph/graph.h"
 
-/* ---- parameters ------------------------------------------------------------------------------ */
+/* ---- what a request asks for ----------------------------------------------------------------- */
 
-#define HR_SAMPLER_MAX_BIAS   1024 /* logit_bias entries */
-#define HR_SAMPLER_MAX_BANNED 256  /* banned-now ids: bad_words' last ids and min_tokens' stop ids \
-                                    */
-#define HR_SAMPLER_MAX_EXTRA 128   /* logprob_token_ids */
-
-typedef struct hr_token_seq {
-    const int32_t *at;
+typedef struct hr_id_list {
+    const int32_t *ids; /* [n] */
     size_t n;
-} hr_token_seq;
+} hr_id_list;
 
-/* Validated by hr_sampling_check; every pointer is borrowed from the request's arena. */
+/* Field names are the public ones. Pointers are borrowed. Starts at hr_sampling_init. */
 typedef struct hr_sampling {
-    uint32_t n;
-    double temperature, top_p, min_p;
-    int64_t top_k;
-    double presence_penalty, frequency_penalty, repetition_penalty;
-    bool has_seed;
-    uint64_t seed;      /* drawn by the engine when !has_seed */
-    int64_t max_tokens; /* -1 = the rest of the context */
-    int64_t min_tokens;
-    bool ignore_eos, include_stop_str_in_output, skip_special_tokens;
-    const hr_str *stop; /* [n_stop] */
-    size_t n_stop;
-    const int64_t *stop_token_ids; /* [n_stop_token_ids] */
-    size_t n_stop_token_ids;
-    const int64_t *bias_ids; /* logit_bias [n_bias] */
-    const double *bias_values;
-    size_t n_bias;
-    bool has_allowed;
-    const int64_t *allowed; /* allowed_token_ids [n_allowed] */
-    size_t n_allowed;
-    const hr_str *bad_words; /* [n_bad_words] */
-    size_t n_bad_words;
-    int32_t logprobs;                 /* -1 = none */
-    int32_t prompt_logprobs;          /* -1 = none */
-    const int64_t *logprob_token_ids; /* [n_logprob_token_ids] */
-    size_t n_logprob_token_ids;
+    int64_t n;                 /* 1: choices; choice i draws with seed + i mod 2^64 */
+    double temperature;        /* 1; 0 to 2; below 1e-5 greedy; 1e-5 to 0.01 is raised to 0.01 */
+    int64_t top_k;             /* 0; 0, -1 and above the vocabulary: off */
+    double top_p;              /* 1; (0, 1] */
+    double min_p;              /* 0; [0, 1] */
+    double presence_penalty;   /* 0; [-2, 2]; generated tokens */
+    double frequency_penalty;  /* 0; [-2, 2]; generated tokens */
+    double repetition_penalty; /* 1; > 0; prompt and generated tokens */
+    int64_t seed;              /* -1 = none yet: hr_sampling_draw_seed */
+    int64_t max_tokens;        /* -1 = the rest of the context; 0 only scores the prompt */
+    int64_t min_tokens;        /* 0 */
+    bool ignore_eos;
+    bool include_stop_str_in_output;
+    bool skip_special_tokens; /* true */
+    int32_t logprobs;         /* -1 = none, else top entries besides the chosen token */
+    int32_t prompt_logprobs;  /* -1 = none */
+    const hr_str *stop;       /* [n_stop] non-empty, UTF-8 */
+    const int64_t *stop_token_ids;
+    const int64_t *logit_bias_ids;    /* [n_logit_bias] */
+    const double *logit_bias_values;  /* [n_logit_bias] used clamped to ±100 */
+    const int64_t *allowed_token_ids; /* NULL = all */
+    const hr_str *bad_words;          /* [n_bad_words] non-empty */
+    const int64_t *logprob_token_ids;
+    size_t n_stop, n_stop_token_ids, n_logit_bias, n_allowed_token_ids, n_bad_words,
+        n_logprob_token_ids;
+    /* bad_words tokenised, with and without a leading space, no BOS; whoever holds the tokenizer
+     * sets it between hr_sampling_check and hr_sampler_state_init. */
+    const hr_id_list *bad_word_ids; /* [n_bad_word_ids] non-empty */
+    size_t n_bad_word_ids;
 } hr_sampling;
 
-void hr_sampling_init(hr_sampling *s);
+/* Capacities of a row. */
+enum {
+    HR_SAMPLING_MAX_N = 1024,
+    HR_SAMPLING_MAX_BIAS = 1024,
+    HR_SAMPLING_MAX_BANNED = 256, /* bad words' last ids, stop ids and EOS ids together */
+    HR_SAMPLING_MAX_BAD_WORDS = 128,
+    HR_SAMPLING_MAX_STOP = 64, /* strings, and as many ids */
+    HR_SAMPLING_MAX_EXTRA = 128,
+};
 
 typedef struct hr_sampler_limits {
-    int64_t vocab; /* V: width of the logits */
+    int64_t vocab;      /* V: width of the logits */
+    int64_t used_vocab; /* ids from here on are padding of the checkpoint; 0 = V */
+    int64_t max_model_len;
     int32_t max_logprobs;
 } hr_sampler_limits;
 
-/* INVALID_ARGUMENT naming the field, or HR_OK. */
+void hr_sampling_init(hr_sampling *s);
+/* INVALID_ARGUMENT naming the field, for every value, id and list length that is out of range. */
 HR_MUST_USE hr_status hr_sampling_check(const hr_sampling *s, const hr_sampler_limits *l);
+/* A seed from the system where none was given; the answer reports it. */
+HR_MUST_USE hr_status hr_sampling_draw_seed(hr_sampling *s);
+bool hr_sampling_is_greedy(const hr_sampling *s);
 
-/* ---- the graph ------------------------------------------------------------------------------- */
+/* ---- one sequence ---------------------------------------------------------------------------- */
+
+typedef struct hr_sampler_state {
+    const hr_sampling *sampling; /* borrowed; outlives the state */
+    uint64_t seed;               /* of this choice */
+    hr_id_list stop;             /* EOS ids and stop_token_ids: banned until min_tokens */
+    hr_id_list allowed;          /* [] = all; arena */
+    int32_t longest_bad_word;    /* ids */
+    int32_t counts_slot;         /* 0 = none; set by hr_sampler_state_set_slots */
+    int32_t allowed_slot;        /* 0 = none */
+    int32_t grammar_slot;        /* 0 = none; the grammar engine writes that table's rows */
+    int64_t counted;             /* tokens already in the counts table; -1 = slot not cleared */
+    bool allowed_written;
+} hr_sampler_state;
+
+/* Builds what rows need, in `arena`. INVALID_ARGUMENT when it is already known that the masks
+ * leave nothing to choose. `eos` are the model's EOS ids. */
+HR_MUST_USE hr_status hr_sampler_state_init(hr_sampler_state *s, hr_arena *arena,
+                                            const hr_sampling *sampling, const hr_sampler_limits *l,
+                                            const int64_t *eos, size_t n_eos, uint32_t choice);
+/* Which table slots a sequence must own before it may be a row. */
+bool hr_sampler_state_wants_counts(const hr_sampler_state *s);
+bool hr_sampler_state_wants_allowed(const hr_sampler_state *s);
+/* Slots from 1 on; 0 where not wanted. Their contents are written by hr_sampling_inputs_feed. */
+void hr_sampler_state_set_slots(hr_sampler_state *s, int32_t counts, int32_t allowed);
+
+/* ---- programs -------------------------------------------------------------------------------- */
 
 typedef enum hr_logprobs_mode {
-    HR_LOGPROBS_RAW,
-    HR_LOGPROBS_PROCESSED,
-    HR_LOGITS_RAW,
-    HR_LOGITS_PROCESSED,
+    HR_LOGPROBS_RAW,              /* log-softmax after the grammar mask, before anything else */
+    HR_LOGPROBS_PROCESSED,        /* log-softmax over the survivors, tempered */
+    HR_LOGPROBS_RAW_LOGITS,       /* logits after the grammar mask */
+    HR_LOGPROBS_PROCESSED_LOGITS, /* tempered logits of the survivors */
 } hr_logprobs_mode;
+/* "raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits". */
+HR_MUST_USE hr_status hr_logprobs_mode_parse(hr_str name, hr_logprobs_mode *out);
+const char *hr_logprobs_mode_name(hr_logprobs_mode m);
 
+/* What shapes the sampler's programs; fixed at start. */
 typedef struct hr_sampler_options {
-    int64_t rows;  /* R: request bucket; set per program */
-    int64_t vocab; /* V */
-    int64_t slots; /* S of the device tables; slot 0 is the identity */
+    int64_t vocab;      /* V */
+    int64_t used_vocab; /* 0 = V */
+    int64_t slots;      /* S of each table, slot 0 included; ≥ 1 */
     int32_t max_logprobs;
     hr_logprobs_mode mode;
 } hr_sampler_options;
 
-/* One line per host-made input of the sampler program: X(name, C type, HR_DTYPE, columns, identity)
- * Shape [R] where columns is 1, else [R,columns]. */
-#define HR_SAMPLER_INPUTS(X)                                                                       \
-    X(temperature, float, F32, 1, 1.0f)                                                            \
-    X(top_p, float, F32, 1, 1.0f)                                                                  \
-    X(min_p, float, F32, 1, 0.0f)                                                                  \
-    X(presence, float, F32, 1, 0.0f)                                                               \
-    X(frequency, float, F32, 1, 0.0f)                                                              \
-    X(repetition, float, F32, 1, 1.0f)                                                             \
-    X(greedy, int32_t, I32, 1, 0)                                                                  \
-    X(top_k, int32_t, I32, 1, INT32_MAX)                                                           \
-    X(seed, uint32_t, U32, 2, 0)                                                                   \
-    X(position, int32_t, I32, 1, 0)                                                                \
-    X(bias_ids, int32_t, I32, HR_SAMPLER_MAX_BIAS, 0)                                              \
-    X(bias_values, float, F32, HR_SAMPLER_MAX_BIAS, 0)                                             \
-    X(bias_count, int32_t, I32, 1, 0)                                                              \
-    X(banned_ids, int32_t, I32, HR_SAMPLER_MAX_BANNED, 0)                                          \
-    X(banned_count, int32_t, I32, 1, 0)                                                            \
-    X(allowed_slot, int32_t, I32, 1, 0)                                                            \
-    X(grammar_slot, int32_t, I32, 1, 0)                                                            \
-    X(penalty_slot, int32_t, I32, 1, 0)                                                            \
-    X(top_n, int32_t, I32, 1, 0)                                                                   \
-    X(extra_ids, int32_t, I32, HR_SAMPLER_MAX_EXTRA, -1)
+/* Columns of top_ids and top_logprobs: max_logprobs, at least 1, at most V. */
+int32_t hr_sampler_top(const hr_sampler_options *o);
+/* Words of a mask row. */
+static inline int64_t hr_sampler_words(int64_t vocab)
+{
+    return (vocab + 31) / 32;
+}
 
-/* Appends steps 1..17 to a graph that made `logits` f32 [R,V]: adds every input above, the shared
- * tables "counts" ui16 [S,V], "allowed" and "grammar" ui32 [S,W] (read only here), and the outputs
- * "token" i32 [R] · "status" i32 [R] · "logprob" f32 [R] · "rank" i32 [R] · "top_ids" i32 [R,n] ·
- * "top_logprobs" f32 [R,n] (n = max(max_logprobs, 1)) · "extra_logprobs" f32 [R,128]. */
+/* Changes that one run of the tables program takes. */
+enum {
+    HR_TABLE_CLEARS = 32,   /* count slots zeroed */
+    HR_TABLE_COUNTS = 2048, /* tokens counted */
+    HR_TABLE_ROWS = 4,      /* mask rows written, per table */
+};
+
+/* Every host-made input: X(field, program, dtype, C type, columns, identity). The graph inputs,
+ * the host arrays and the binding all follow from this list. An input is named as its field.
+ * SAMPLER: [R] or [R,columns]; TABLES: [columns] or, for mask rows, [HR_TABLE_ROWS,W].
+ * An identity of KEEP is not written: a count of 0 says that nothing there is read. */
+#define HR_SAMPLING_INPUTS(X)                                                                      \
+    X(temperature, SAMPLER, F32, float, 1, 1.0f) /* 0 = greedy row: nothing is tempered */         \
+    X(top_p, SAMPLER, F32, float, 1, 1.0f)                                                         \
+    X(min_p, SAMPLER, F32, float, 1, 0.0f)                                                         \
+    X(presence, SAMPLER, F32, float, 1, 0.0f)                                                      \
+    X(frequency, SAMPLER, F32, float, 1, 0.0f)                                                     \
+    X(repetition, SAMPLER, F32, float, 1, 1.0f)                                                    \
+    X(greedy, SAMPLER, I32, int32_t, 1, 0)                                                         \
+    X(top_k, SAMPLER, I32, int32_t, 1, (int32_t)in->options.vocab)                                 \
+    X(seed, SAMPLER, U32, uint32_t, 2, 0u)   /* low word, high word */                             \
+    X(position, SAMPLER, I32, int32_t, 1, 0) /* of the token to draw; -1 = greedy, no draw */      \
+    X(bias_ids, SAMPLER, I32, int32_t, HR_SAMPLING_MAX_BIAS, KEEP)                                 \
+    X(bias_values, SAMPLER, F32, float, HR_SAMPLING_MAX_BIAS, KEEP)                                \
+    X(bias_count, SAMPLER, I32, int32_t, 1, 0)                                                     \
+    X(banned_ids, SAMPLER, I32, int32_t, HR_SAMPLING_MAX_BANNED, KEEP)                             \
+    X(banned_count, SAMPLER, I32, int32_t, 1, 0)                                                   \
+    X(allowed_slot, SAMPLER, I32, int32_t, 1, 0)                                                   \
+    X(grammar_slot, SAMPLER, I32, int32_t, 1, 0)                                                   \
+    X(counts_slot, SAMPLER, I32, int32_t, 1, 0)                                                    \
+    X(wanted, SAMPLER, I32, int32_t, 1, 0) /* top entries; the prompt program reads it too */      \
+    X(extra_ids, SAMPLER, I32, int32_t, HR_SAMPLING_MAX_EXTRA, -1)                                 \
+    X(count_clear, TABLES, I32, int32_t, HR_TABLE_CLEARS, -1)                                      \
+    X(count_slots, TABLES, I32, int32_t, HR_TABLE_COUNTS, -1)                                      \
+    X(count_ids, TABLES, I32, int32_t, HR_TABLE_COUNTS, 0)                                         \
+    X(count_add, TABLES, I32, int32_t, HR_TABLE_COUNTS, 0)                                         \
+    X(allowed_slots, TABLES, I32, int32_t, HR_TABLE_ROWS, -1)                                      \
+    X(allowed_rows, TABLES, U32, uint32_t, 0, KEEP) /* columns: W */                               \
+    X(grammar_slots, TABLES, I32, int32_t, HR_TABLE_ROWS, -1)                                      \
+    X(grammar_rows, TABLES, U32, uint32_t, 0, KEEP)
+
+/* Appends steps 1 to 17 to logits f32 [R,V]. Inputs: the SAMPLER ones of the list, in its order,
+ * then the tables "counts" u16 [S,V], "allowed" and "grammar" u32 [S,W]; slot 0 of each is never
+ * read: it stands for no counts, all ones. Outputs: "token" i32 [R] (-1 when there is none),
+ * "logprob" f32 [R], "rank" i32 [R], "top_ids" i32 [R,top] (-1 past what was wanted),
+ * "top_logprobs" f32 [R,top], "extra_logprobs" f32 [R,128], "status" i32 [R] (0 ok, 1 empty, 2
+ * NaN). */
 void hr_sampler_build(hr_graph *g, hr_value *logits, const hr_sampler_options *o);
-/* Prompt log-probabilities: inputs "targets" i32 [R] and "prompt_top_n" i32 [R]; outputs "logprob",
- * "rank", "top_ids", "top_logprobs" as above, always of the raw logits. */
+/* Scores given tokens: inputs "targets" i32 [R] and "wanted"; outputs logprob, rank, top_ids,
+ * top_logprobs, status as above, of the plain distribution (raw modes) whatever the request. */
 void hr_sampler_build_prompt(hr_graph *g, hr_value *logits, const hr_sampler_options *o);
-/* The small writes: a whole graph. Inputs "counts", "allowed", "grammar" (donated) and the arrays
- * of hr_table_writes; outputs "counts", "allowed", "grammar". */
+/* The small program that changes the tables. Inputs: the TABLES ones, then "counts", "allowed",
+ * "grammar", which are donated and come back as outputs of the same names. */
 void hr_sampler_build_tables(hr_graph *g, const hr_sampler_options *o);
 
-/* ---- host side ------------------------------------------------------------------------------- */
+enum { HR_SAMPLER_EMPTY = 1, HR_SAMPLER_NAN = 2 }; /* a row's status */
 
-/* Host arrays of the sampler program for R rows, all identity at first. */
+/* ---- host arrays of a step ------------------------------------------------------------------- */
+
 typedef struct hr_sampling_inputs {
-    int64_t rows;
-    hr_arena arena; /* owns them */
-#define HR_SAMPLER_FIELD(name, type, dtype, columns, identity) type *name;
-    HR_SAMPLER_INPUTS(HR_SAMPLER_FIELD)
-#undef HR_SAMPLER_FIELD
+    hr_sampler_options options;
+    int64_t rows;   /* R of the largest bucket; a smaller bucket uses the first rows */
+    hr_arena arena; /* owns the arrays */
+#define HR_SAMPLING_FIELD(field, program, dtype, type, columns, identity) type *field;
+    HR_SAMPLING_INPUTS(HR_SAMPLING_FIELD)
+#undef HR_SAMPLING_FIELD
+    int64_t biased, banned; /* rows up to the last one whose ids are read */
+    int32_t n_clear, n_counts, n_allowed, n_grammar;
 } hr_sampling_inputs;
 
-HR_MUST_USE hr_status hr_sampling_inputs_create(int64_t rows, hr_sampling_inputs **out);
-void hr_sampling_inputs_destroy(hr_sampling_inputs *in);
-/* The host array of a graph input by name; NULL when it is none of them. */
-const void *hr_sampling_inputs_find(const hr_sampling_inputs *in, const char *name);
+HR_MUST_USE hr_status hr_sampling_inputs_create(const hr_sampler_options *o, int64_t rows,
+                                                hr_sampling_inputs **out);
+void hr_sampling_inputs_destroy(hr_sampling_inputs *in); /* NULL is fine */
 
-/* What one sequence brings to its rows, prepared once; arrays live in the sequence's arena. */
-typedef struct hr_sampler_state {
-    float temperature, top_p, min_p, presence, frequency, repetition;
-    bool greedy;
-    int32_t top_k;
-    uint64_t seed;
-    const int32_t *bias_ids; /* unique, values clamped */
-    const float *bias_values;
-    int32_t n_bias;
-    const hr_token_seq
-        *bad_words; /* token sequences; only the last id is banned, after its prefix */
-    size_t n_bad_words;
-    const int32_t *stop_ids; /* banned until min_tokens outputs exist: every EOS, stop_token_ids */
-    size_t n_stop_ids;
-    int64_t min_tokens;
-    const uint32_t *allowed_mask; /* [W], NULL = all */
-    int32_t top_n;                /* 0 = off */
-    const int32_t *extra_ids;
-    int32_t n_extra;
-    bool wants_penalties; /* any of the three differs from its identity */
-    int32_t penalty_slot, allowed_slot, grammar_slot; /* 0 = none; given by the engine */
-} hr_sampler_state;
-
-typedef struct hr_sampler_prepare {
-    const hr_sampling *sampling; /* checked */
-    uint32_t choice;             /* child i of n samples with seed + i */
-    int64_t vocab;
-    const int32_t *eos; /* [n_eos], ids in [0, vocab) */
-    size_t n_eos;
-    const hr_token_seq *bad_words; /* tokenised by the caller: with and without a leading space */
-    size_t n_bad_words;
-} hr_sampler_prepare;
-
-/* Fills a state; refuses a request whose masks leave nothing, when that is known already. */
-HR_MUST_USE hr_status hr_sampler_state_init(const hr_sampler_prepare *p, hr_arena *arena,
-                                            hr_sampler_state *out);
-/* Row i for the token after tokens[0, n_tokens), of which the last n_tokens - n_prompt are output.
- * No malloc. */
-void hr_sampling_inputs_set(hr_sampling_inputs *in, int64_t row, const hr_sampler_state *s,
-                            const int32_t *tokens, int64_t n_prompt, int64_t n_tokens);
-/* The identity row: padding. */
+/* All rows from `row` on to the identity: what warm-up runs on, and every step starts from. */
 void hr_sampling_inputs_clear(hr_sampling_inputs *in, int64_t row);
+/* Row i draws the token at position n_tokens of a sequence: `tokens` holds n_prompt ids of the
+ * prompt, then what was generated. No malloc. */
+void hr_sampling_inputs_set_row(hr_sampling_inputs *in, int64_t i, const hr_sampler_state *s,
+                                const int32_t *tokens, int64_t n_prompt, int64_t n_tokens);
+/* Row i of a prompt-logprobs step. */
+void hr_sampling_inputs_set_prompt_row(hr_sampling_inputs *in, int64_t i,
+                                       const hr_sampler_state *s);
 
-/* One call of the tables program: U count updates, C cleared or written slots. */
-#define HR_TABLE_UPDATES 4096
-#define HR_TABLE_ROWS    8
-typedef struct hr_table_writes {
-    int32_t *count_clear;   /* [C] slots to zero first; -1 = none */
-    int32_t *count_slots;   /* [U]; -1 = none */
-    int32_t *count_ids;     /* [U] */
-    int32_t *count_add;     /* [U]; -1 = mark as prompt */
-    int32_t *allowed_slots; /* [C] rows of "allowed" to write; -1 = none */
-    uint32_t *allowed_rows; /* [C,W] */
-    int32_t *grammar_slots; /* [C] */
-    uint32_t *grammar_rows; /* [C,W] */
-    int32_t n_updates, n_clear, n_allowed, n_grammar; /* filled so far */
-} hr_table_writes;
+/* Tables, before a step that samples: empty the lists, feed every sequence that samples, run the
+ * tables program if hr_sampling_inputs_changes. */
+void hr_sampling_inputs_clear_tables(hr_sampling_inputs *in);
+/* Queues what the sequence's slots lack. False: the lists are full; run the program, clear_tables,
+ * and feed again. */
+HR_MUST_USE bool hr_sampling_inputs_feed(hr_sampling_inputs *in, hr_sampler_state *s,
+                                         const int32_t *tokens, int64_t n_prompt, int64_t n_tokens);
+/* Queues a grammar mask for a slot, words u32 [W]. False: full, as above. */
+HR_MUST_USE bool hr_sampling_inputs_grammar(hr_sampling_inputs *in, int32_t slot,
+                                            const uint32_t *words);
+bool hr_sampling_inputs_changes(const hr_sampling_inputs *in);
 
-HR_MUST_USE hr_status hr_table_writes_init(hr_table_writes *w, int64_t vocab, hr_arena *arena);
-/* Back to "nothing to write". */
-void hr_table_writes_reset(hr_table_writes *w);
-const void *hr_table_writes_find(const hr_table_writes *w, const char *name);
-
-/* The 64-bit word of a draw: Philox4x32-10 with key = seed and counter = (position, 0, 0, 0);
- * words 1 and 0 of the result. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
- * SC 2011. */
-uint64_t hr_sampler_word(uint64_t seed, int32_t position);
+/* The host array behind a graph input's name. `rows` says how many leading rows a program must be
+ * given when n_rows are live (bias and ban lists: up to the last row that uses them; a TABLES
+ * input: all). */
+typedef struct hr_sampling_array {
+    const void *data;
+    int64_t rows;
+    size_t row_bytes;
+} hr_sampling_array;
+bool hr_sampling_inputs_find(const hr_sampling_inputs *in, const char *name, int64_t n_rows,
+                             hr_sampling_array *out);
 
 #endif
