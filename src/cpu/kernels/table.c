@@ -1,0 +1,134 @@
+/* The kernel table: kernels.def made into rows, one per op and instruction set.
+ *
+ * Start-up looks kernels up; items and grain are asked by the engine thread at every step, since
+ * they depend on live counts. A chunk is worth another thread when it takes longer than waking the
+ * thread does, a few microseconds: about CHUNK_ELEMENTS copied elements. */
+#include "cpu/kernels/table.h"
+
+#include "cpu/kernels/linear.h"
+
+enum { CHUNK_ELEMENTS = 32768 };
+
+/* ---- rules of kernels.def: the number of items, the elements of one ------------------------- */
+
+static int64_t live_rows(const hr_node *n, const int64_t *live)
+{
+    return hr_live_rows(n->out[0], live);
+}
+
+static int64_t by_elements(int64_t elements, int32_t cost)
+{
+    int64_t grain = CHUNK_ELEMENTS / (elements * cost + 1);
+    return grain < 1 ? 1 : grain;
+}
+
+static inline int64_t items_ROWS(const hr_node *n, const int64_t *live)
+{
+    return live_rows(n, live);
+}
+static inline int64_t grain_ROWS(const hr_node *n, const int64_t *live, int32_t cost)
+{
+    (void)live;
+    int64_t in = n->in[0] ? hr_shape_row(n->in[0]->shape) : 0;
+    int64_t out = hr_shape_row(n->out[0]->shape);
+    return by_elements(in > out ? in : out, cost);
+}
+
+static inline int64_t items_ROW_BLOCKS(const hr_node *n, const int64_t *live)
+{
+    int64_t columns = hr_shape_row(n->out[0]->shape);
+    return live_rows(n, live) * ((columns + HR_KERNEL_BLOCK - 1) / HR_KERNEL_BLOCK);
+}
+static inline int64_t grain_ROW_BLOCKS(const hr_node *n, const int64_t *live, int32_t cost)
+{
+    (void)n, (void)live;
+    return by_elements(HR_KERNEL_BLOCK, cost);
+}
+
+static inline int64_t items_UPDATES(const hr_node *n, const int64_t *live)
+{
+    return hr_live_rows(n->in[1], live);
+}
+static inline int64_t grain_UPDATES(const hr_node *n, const int64_t *live, int32_t cost)
+{
+    (void)live;
+    return by_elements(hr_shape_row(n->in[1]->shape), cost);
+}
+
+/* attention: q [T,N,D], k_cache [blocks,block,KV,D]. Neighbouring tokens of a head share the keys
+ * that a chunk of items has loaded, so chunks grow with the step; a step of few tokens has few
+ * items and splits as finely as it can. */
+static inline int64_t items_TOKEN_HEADS(const hr_node *n, const int64_t *live)
+{
+    return hr_live_rows(n->in[0], live) * n->in[1]->shape.dim[2];
+}
+static inline int64_t grain_TOKEN_HEADS(const hr_node *n, const int64_t *live, int32_t cost)
+{
+    (void)cost;
+    int64_t grain = hr_live_rows(n->in[0], live) / 8;
+    return grain < 1 ? 1 : grain > 16 ? 16 : grain;
+}
+
+/* linear: panels of output columns; every live row meets every panel. A panel is streamed from
+ * memory once, and then costs its multiplications per row. */
+static inline int64_t items_PANELS(const hr_node *n, const int64_t *live)
+{
+    if (hr_live_rows(n->in[0], live) <= 0) return 0;
+    return (n->out[0]->shape.dim[1] + HR_PACK_COLUMNS - 1) / HR_PACK_COLUMNS;
+}
+static inline int64_t grain_PANELS(const hr_node *n, const int64_t *live, int32_t cost)
+{
+    hr_format f = n->in[1]->weight->format;
+    int64_t k = n->in[0]->shape.dim[1], rows = hr_live_rows(n->in[0], live);
+    int64_t panel = (int64_t)hr_format_row_bytes(f, k) * HR_PACK_COLUMNS;
+    int64_t per_row = hr_linear_kind_of(n, f) == HR_LINEAR_FLOAT ? k * 4 : k / 2;
+    return by_elements(panel / 4 + rows * per_row, cost);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+#define HR_K(op, items, cost, place)                                                               \
+    void hr_kernel_##op##_scalar(const hr_kernel_args *a, int64_t from, int64_t to);               \
+    void hr_kernel_##op##_avx2(const hr_kernel_args *a, int64_t from, int64_t to);                 \
+    void hr_kernel_##op##_avx512(const hr_kernel_args *a, int64_t from, int64_t to);
+#include "cpu/kernels/kernels.def"
+#undef HR_K
+
+#define ROW(op, isa, rule, cost, place)                                                            \
+    [HR_ISA_##isa][HR_OP_##op] = { hr_kernel_##op##_##isa, items_##rule, grain_##rule, cost,       \
+                                   HR_PLACE_##place },
+static const hr_kernel kernels[HR_ISA_COUNT][HR_OP_COUNT] = {
+#define HR_K(op, rule, cost, place) ROW(op, scalar, rule, cost, place)
+#include "cpu/kernels/kernels.def"
+#undef HR_K
+#if defined(__x86_64__)
+#define HR_K(op, rule, cost, place)                                                                \
+    ROW(op, avx2, rule, cost, place) ROW(op, avx512, rule, cost, place)
+#include "cpu/kernels/kernels.def"
+#undef HR_K
+#endif
+};
+
+/* linear_prep is no op of the graph: the plan puts it before the linears that share its rows. Its
+ * node is theirs. */
+void hr_kernel_linear_prep_scalar(const hr_kernel_args *a, int64_t from, int64_t to);
+void hr_kernel_linear_prep_avx2(const hr_kernel_args *a, int64_t from, int64_t to);
+void hr_kernel_linear_prep_avx512(const hr_kernel_args *a, int64_t from, int64_t to);
+static const hr_kernel linear_prep[HR_ISA_COUNT] = {
+    [HR_ISA_scalar] = { hr_kernel_linear_prep_scalar, items_ROWS, grain_ROWS, 1, HR_PLACE_APART },
+#if defined(__x86_64__)
+    [HR_ISA_avx2] = { hr_kernel_linear_prep_avx2, items_ROWS, grain_ROWS, 1, HR_PLACE_APART },
+    [HR_ISA_avx512] = { hr_kernel_linear_prep_avx512, items_ROWS, grain_ROWS, 1, HR_PLACE_APART },
+#endif
+};
+
+const hr_kernel *hr_kernel_linear_prep(hr_isa isa)
+{
+    return &linear_prep[isa];
+}
+
+const hr_kernel *hr_kernel_lookup(hr_op op, hr_isa isa)
+{
+    const hr_kernel *k = &kernels[isa][op];
+    return k->fn ? k : NULL;
+}
