@@ -7,6 +7,7 @@
 #define HEADRACE_TEXT_TOKENIZER_H
 
 #include "base/str.h"
+#include "text/span.h"
 
 typedef struct hr_tokenizer hr_tokenizer;
 
@@ -57,16 +58,8 @@ void hr_ids_deinit(hr_ids *ids);
 /* Text with provenance. The spans of a call are tokenised as the one text that they join to, but a
  * special token ("<|im_start|>") is recognised only where every byte of it lies in spans that
  * parse special tokens; elsewhere its letters are letters. Added tokens that the vocabulary does
- * not call special are words and recognised everywhere, as Hugging Face does. */
-typedef enum hr_span_kind {
-    HR_SPAN_PLAIN,   /* data: special-token text is plain text */
-    HR_SPAN_SPECIAL, /* written by a template, or a raw prompt: special tokens are parsed */
-} hr_span_kind;
-
-typedef struct hr_text_span {
-    hr_str text;
-    hr_span_kind kind;
-} hr_text_span;
+ * not call special are words and recognised everywhere, as Hugging Face does. The span type is
+ * text/span.h's. */
 
 typedef enum hr_encode_flags {
     HR_ENCODE_DEFAULT = 0,
