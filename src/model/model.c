@@ -17,7 +17,11 @@ static hr_status load_gguf(hr_model *m)
 {
     HR_TRY(hr_gguf_read(m->path, &m->checkpoint, &m->gguf));
     HR_TRY(hr_config_from_gguf(&m->gguf, &m->checkpoint, &m->arena, &m->config, &m->family));
-    return hr_vocab_from_gguf(&m->gguf, &m->arena, &m->vocab);
+    HR_TRY(hr_vocab_from_gguf(&m->gguf, &m->arena, &m->vocab));
+    if (m->vocab.n_tokens > (size_t)m->config.vocab)
+        return hr_fail(HR_INVALID_ARGUMENT, "%s: %zu tokens, but token_embd.weight has %lld rows",
+                       m->path, m->vocab.n_tokens, (long long)m->config.vocab);
+    return HR_OK;
 }
 
 static hr_status load(hr_model *m, const char *path, const hr_model_options *o)

@@ -200,7 +200,7 @@ static hr_status read_special_ids(const hr_gguf *g, hr_model_vocab *v)
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         *ids[i].out = -1;
         HR_TRY(hr_gguf_i64(g, ids[i].key, HR_OPTIONAL, ids[i].out));
-        if (*ids[i].out < -1 || *ids[i].out >= (int64_t)v->n_tokens)
+        if (v->n_tokens && (*ids[i].out < -1 || *ids[i].out >= (int64_t)v->n_tokens))
             return fault(g, ids[i].key, "is not the id of a token");
     }
     HR_TRY(read_flag(g, "tokenizer.ggml.add_bos_token", &v->add_bos));
