@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
-hr_status hr_batch_init(hr_batch *b, const hr_batch_limits *l)
+hr_status hr_batch_init(hr_batch *b, const hr_batch_limits *l, const hr_sampler_options *sampler)
 {
     *b = (hr_batch){ .limits = *l };
     hr_arena *a = &b->arena;
@@ -24,13 +24,11 @@ hr_status hr_batch_init(hr_batch *b, const hr_batch_limits *l)
     b->seq_lens = hr_arena_array(a, r, i32);
     b->rows = hr_arena_array(a, r, i32);
     b->targets = hr_arena_array(a, r, i32);
-    b->prompt_top_n = hr_arena_array(a, r, i32);
     hr_status st = HR_OK;
     if (!b->ids || !b->positions || !b->slots || !b->block_tables || !b->query_starts ||
-        !b->seq_lens || !b->rows || !b->targets || !b->prompt_top_n)
+        !b->seq_lens || !b->rows || !b->targets)
         st = hr_fail(HR_RESOURCE_EXHAUSTED, "host inputs of %zu tokens", t);
-    if (!st) st = hr_sampling_inputs_create(l->requests, &b->sampling);
-    if (!st) st = hr_table_writes_init(&b->writes, l->vocab, a);
+    if (!st) st = hr_sampling_inputs_create(sampler, l->requests, &b->sampling);
     if (st) hr_batch_deinit(b);
     return st;
 }
@@ -91,6 +89,7 @@ void hr_batch_build(hr_batch *b, const hr_step_plan *plan, int64_t token_bucket,
     assert(plan->n_rows <= request_bucket && request_bucket <= b->limits.requests);
     b->n_tokens = b->n_requests = b->n_rows = 0;
     b->query_starts[0] = 0;
+    hr_sampling_inputs_clear(b->sampling, 0);
     for (int64_t i = 0; i < plan->n_items; i++) {
         const hr_step_item *item = &plan->items[i];
         const hr_seq *q = item->seq;
@@ -98,14 +97,11 @@ void hr_batch_build(hr_batch *b, const hr_step_plan *plan, int64_t token_bucket,
         add_request(b, item);
         if (!item->samples) continue;
         b->rows[b->n_rows] = (int32_t)(b->n_tokens - 1);
-        hr_sampling_inputs_set(b->sampling, b->n_rows++, &q->sampling, q->tokens, q->n_prompt,
-                               q->n_tokens);
+        hr_sampling_inputs_set_row(b->sampling, b->n_rows++, &q->sampling, q->tokens, q->n_prompt,
+                                   q->n_tokens);
     }
     pad_tokens(b, token_bucket);
-    for (int64_t r = b->n_rows; r < request_bucket; r++) {
-        b->rows[r] = 0;
-        hr_sampling_inputs_clear(b->sampling, r);
-    }
+    for (int64_t r = b->n_rows; r < request_bucket; r++) b->rows[r] = 0;
 }
 
 void hr_batch_build_prompt(hr_batch *b, const hr_step_plan *plan, int64_t item, int64_t from,
@@ -116,11 +112,12 @@ void hr_batch_build_prompt(hr_batch *b, const hr_step_plan *plan, int64_t item, 
     int64_t first_token = 0;
     for (int64_t i = 0; i < item; i++) first_token += plan->items[i].count;
     b->n_rows = n;
+    hr_sampling_inputs_clear(b->sampling, 0);
+    for (int64_t r = 0; r < n; r++) hr_sampling_inputs_set_prompt_row(b->sampling, r, &q->sampling);
     for (int64_t r = 0; r < b->limits.requests; r++) {
         bool live = r < n;
         b->rows[r] = live ? (int32_t)(first_token + from + r - it->start) : 0;
         b->targets[r] = live ? q->tokens[from + r + 1] : 0;
-        b->prompt_top_n[r] = live && q->prompt ? q->prompt->width : 0;
     }
 }
 
@@ -138,14 +135,14 @@ bool hr_batch_input(const hr_batch *b, const char *name, hr_host_input *out)
         { "seq_lens", { b->seq_lens, HR_EXTENT_ALL } },
         { "rows", { b->rows, HR_EXTENT_ROWS } },
         { "targets", { b->targets, HR_EXTENT_ROWS } },
-        { "prompt_top_n", { b->prompt_top_n, HR_EXTENT_ROWS } },
     };
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         if (strcmp(own[i].name, name)) continue;
         *out = own[i].input;
         return true;
     }
-    *out = (hr_host_input){ hr_sampling_inputs_find(b->sampling, name), HR_EXTENT_ROWS };
-    if (!out->data) *out = (hr_host_input){ hr_table_writes_find(&b->writes, name), HR_EXTENT_ALL };
-    return out->data != NULL;
+    hr_sampling_array array = { 0 };
+    bool found = hr_sampling_inputs_find(b->sampling, name, 0, &array);
+    *out = (hr_host_input){ array.data, HR_EXTENT_SAMPLING };
+    return found;
 }

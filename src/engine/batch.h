@@ -10,28 +10,26 @@ typedef struct hr_batch_limits {
     int64_t requests;    /* last request bucket: B, and most sampler rows */
     int64_t table_width; /* W */
     int64_t block_size;
-    int64_t vocab;
 } hr_batch_limits;
 
 /* Arrays sized by the last buckets, filled for the bucket at hand. */
 typedef struct hr_batch {
     hr_batch_limits limits;
-    hr_arena arena;               /* owns the arrays */
-    int32_t *ids;                 /* [T] */
-    int32_t *positions;           /* [3,T], rows as far apart as the bucket is wide */
-    int32_t *slots;               /* [T], -1 in padding */
-    int32_t *block_tables;        /* [B,W] */
-    int32_t *query_starts;        /* [B+1]; past the last request: the number of tokens */
-    int32_t *seq_lens;            /* [B]; 0 past the last request */
-    int32_t *rows;                /* [R] token index that each sampler row reads */
-    int32_t *targets;             /* [R] next prompt token, for prompt logprobs */
-    int32_t *prompt_top_n;        /* [R] top entries wanted, for prompt logprobs */
-    hr_sampling_inputs *sampling; /* owned */
-    hr_table_writes writes;
+    hr_arena arena;                       /* owns the arrays */
+    int32_t *ids;                         /* [T] */
+    int32_t *positions;                   /* [3,T], rows as far apart as the bucket is wide */
+    int32_t *slots;                       /* [T], -1 in padding */
+    int32_t *block_tables;                /* [B,W] */
+    int32_t *query_starts;                /* [B+1]; past the last request: the number of tokens */
+    int32_t *seq_lens;                    /* [B]; 0 past the last request */
+    int32_t *rows;                        /* [R] token index that each sampler row reads */
+    int32_t *targets;                     /* [R] next prompt token, for prompt logprobs */
+    hr_sampling_inputs *sampling;         /* owned */
     int64_t n_tokens, n_requests, n_rows; /* live counts of this step */
 } hr_batch;
 
-HR_MUST_USE hr_status hr_batch_init(hr_batch *b, const hr_batch_limits *limits);
+HR_MUST_USE hr_status hr_batch_init(hr_batch *b, const hr_batch_limits *limits,
+                                    const hr_sampler_options *sampler);
 void hr_batch_deinit(hr_batch *b);
 
 /* Everything the backbone, select and sampler programs read, for a token bucket and a request
@@ -49,6 +47,7 @@ typedef enum hr_extent {
     HR_EXTENT_TOKENS,   /* the first n_tokens rows are enough */
     HR_EXTENT_REQUESTS, /* the first n_requests rows are enough */
     HR_EXTENT_ROWS,     /* the first n_rows rows are enough */
+    HR_EXTENT_SAMPLING, /* hr_sampling_inputs_find says how many */
 } hr_extent;
 
 typedef struct hr_host_input {

@@ -95,6 +95,8 @@ static hr_buffer *shared_buffer(const hr_programs *p, const hr_ledger_row *r, co
 static hr_status bind_input(hr_programs *p, hr_program_slot *s, size_t i, const hr_value *v)
 {
     hr_program_input *in = &s->inputs[i];
+    in->name = hr_arena_copy(&p->arena, v->name, strlen(v->name));
+    if (!in->name) return hr_fail(HR_RESOURCE_EXHAUSTED, "name of an input");
     in->buffer = shared_buffer(p, s->row, v->name);
     if (!in->buffer) {
         if (!hr_batch_input(p->batch, v->name, &in->host))
@@ -268,7 +270,7 @@ static hr_status create_boundaries(hr_programs *p)
 static hr_status create_tables(hr_programs *p)
 {
     const hr_sampler_options *o = &p->shapes.sampler;
-    int64_t words = (o->vocab + 31) / 32;
+    int64_t words = hr_sampler_words(o->vocab);
     HR_TRY(create_buffer(p, HR_DTYPE_U16, HR_SHAPE(o->slots, o->vocab), &p->counts));
     HR_TRY(create_buffer(p, HR_DTYPE_U32, HR_SHAPE(o->slots, words), &p->allowed));
     return create_buffer(p, HR_DTYPE_U32, HR_SHAPE(o->slots, words), &p->grammar);

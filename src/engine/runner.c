@@ -14,14 +14,11 @@
 
 #include <assert.h>
 
-#include "engine/tables.h"
-
 hr_status hr_runner_init(hr_runner *r, hr_programs *programs, hr_batch *batch)
 {
     *r = (hr_runner){ .backend = programs->backend, .programs = programs, .batch = batch };
     size_t rows = (size_t)batch->limits.requests;
-    int32_t top = programs->shapes.sampler.max_logprobs;
-    size_t columns = top > 1 ? (size_t)top : 1, cell = sizeof(int32_t);
+    size_t columns = (size_t)hr_sampler_top(&programs->shapes.sampler), cell = sizeof(int32_t);
     hr_step_result *o = &r->result;
     o->top = (int32_t)columns;
     o->token = hr_arena_array(&r->arena, rows, cell);
@@ -30,7 +27,7 @@ hr_status hr_runner_init(hr_runner *r, hr_programs *programs, hr_batch *batch)
     o->rank = hr_arena_array(&r->arena, rows, cell);
     o->top_ids = hr_arena_array(&r->arena, rows * columns, cell);
     o->top_logprobs = hr_arena_array(&r->arena, rows * columns, cell);
-    o->extra_logprobs = hr_arena_array(&r->arena, rows * HR_SAMPLER_MAX_EXTRA, cell);
+    o->extra_logprobs = hr_arena_array(&r->arena, rows * HR_SAMPLING_MAX_EXTRA, cell);
     if (o->token && o->status && o->logprob && o->rank && o->top_ids && o->top_logprobs &&
         o->extra_logprobs)
         return HR_OK;
@@ -54,6 +51,11 @@ static size_t live_bytes(const hr_runner *r, const hr_program_input *in)
     case HR_EXTENT_TOKENS: rows = b->n_tokens; break;
     case HR_EXTENT_REQUESTS: rows = b->n_requests; break;
     case HR_EXTENT_ROWS: rows = b->n_rows; break;
+    case HR_EXTENT_SAMPLING: {
+        hr_sampling_array array;
+        bool found = hr_sampling_inputs_find(b->sampling, in->name, b->n_rows, &array);
+        return found ? (size_t)array.rows * array.row_bytes : 0;
+    }
     }
     return (size_t)rows * in->row_bytes;
 }
@@ -96,18 +98,21 @@ static hr_status read_back(hr_runner *r, const hr_program_slot *s, bool sampled)
         void *to;
         size_t bytes;
     } const want[] = {
+        { o->token, rows * cell },
         { o->logprob, rows * cell },
         { o->rank, rows * cell },
         { o->top_ids, rows * (size_t)o->top * cell },
         { o->top_logprobs, rows * (size_t)o->top * cell },
-        { o->token, rows * cell },
+        { o->extra_logprobs, rows * HR_SAMPLING_MAX_EXTRA * cell },
         { o->status, rows * cell },
-        { o->extra_logprobs, rows * HR_SAMPLER_MAX_EXTRA * cell },
     };
-    size_t n = sampled ? 7 : 4;
-    assert(s->n_outputs >= n);
+    /* the outputs of hr_sampler_build, and of hr_sampler_build_prompt */
+    static const int all[] = { 0, 1, 2, 3, 4, 5, 6 }, scored[] = { 1, 2, 3, 4, 6 };
+    const int *order = sampled ? all : scored;
+    size_t n = sampled ? 7 : 5;
+    assert(s->n_outputs == n);
     for (size_t i = 0; i < n; i++)
-        HR_TRY(hr_buffer_get(r->backend, s->outputs[i], want[i].to, want[i].bytes));
+        HR_TRY(hr_buffer_get(r->backend, s->outputs[i], want[order[i]].to, want[order[i]].bytes));
     r->read_backs++;
     return HR_OK;
 }
@@ -163,22 +168,23 @@ static hr_status run_prompts(hr_runner *r, const hr_step_args *a, int t)
 
 static hr_status flush_tables(hr_runner *r)
 {
-    hr_table_writes *w = &r->batch->writes;
     HR_TRY(run(r, HR_STAGE_TABLES, 0, 0));
-    hr_table_writes_reset(w);
+    hr_sampling_inputs_clear_tables(r->batch->sampling);
     return HR_OK;
 }
 
 /* Brings counts and masks up to date for the rows that sample in this step. */
 static hr_status run_tables(hr_runner *r, const hr_step_plan *plan)
 {
-    hr_table_writes *w = &r->batch->writes;
-    int64_t vocab = r->programs->shapes.sampler.vocab;
-    for (int64_t i = 0; i < plan->n_items; i++)
-        while (plan->items[i].samples && !hr_tables_collect(plan->items[i].seq, w, vocab))
+    hr_sampling_inputs *in = r->batch->sampling;
+    hr_sampling_inputs_clear_tables(in);
+    for (int64_t i = 0; i < plan->n_items; i++) {
+        hr_seq *q = plan->items[i].seq;
+        if (!plan->items[i].samples) continue;
+        while (!hr_sampling_inputs_feed(in, &q->sampling, q->tokens, q->n_prompt, q->n_tokens))
             HR_TRY(flush_tables(r));
-    bool any = w->n_updates || w->n_clear || w->n_allowed || w->n_grammar;
-    return any ? flush_tables(r) : HR_OK;
+    }
+    return hr_sampling_inputs_changes(in) ? flush_tables(r) : HR_OK;
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */

@@ -88,9 +88,9 @@ static void admit(hr_scheduler *s, hr_seq *q)
     push_back(&s->running, q);
     q->state = HR_SEQ_RUNNING;
     q->slot = s->slots[--s->n_slots];
-    q->n_counted = -1;
-    q->sampling.penalty_slot = q->sampling.wants_penalties ? q->slot : 0;
-    q->sampling.allowed_slot = q->sampling.allowed_mask ? q->slot : 0;
+    hr_sampler_state *state = &q->sampling;
+    hr_sampler_state_set_slots(state, hr_sampler_state_wants_counts(state) ? q->slot : 0,
+                               hr_sampler_state_wants_allowed(state) ? q->slot : 0);
 }
 
 void hr_scheduler_remove(hr_scheduler *s, hr_seq *seq)
@@ -134,7 +134,8 @@ static int64_t share(const hr_scheduler *s, const hr_seq *q, int64_t budget)
 static void schedule(hr_step_plan *plan, hr_seq *q, int64_t count)
 {
     bool samples = q->n_computed + count == q->n_tokens;
-    plan->items[plan->n_items++] = (hr_step_item){ q, q->n_computed, count, samples };
+    plan->items[plan->n_items++] =
+        (hr_step_item){ .seq = q, .start = q->n_computed, .count = count, .samples = samples };
     plan->n_tokens += count;
     plan->n_rows += samples;
 }

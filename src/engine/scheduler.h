@@ -8,7 +8,8 @@
 typedef struct hr_step_item {
     hr_seq *seq;
     int64_t start, count;
-    bool samples; /* the last of them is the sequence's newest token: a row for the sampler */
+    bool samples;     /* the last of them is the sequence's newest token: a row for the sampler */
+    hr_finish finish; /* set after the step: why the sequence ends with its token */
 } hr_step_item;
 
 typedef struct hr_step_plan {

@@ -26,7 +26,7 @@ static hr_status set_stop_ids(hr_seq *s, const hr_seq_spec *spec)
     s->n_stop = s->n_eos + p->n_stop_token_ids;
     s->stop_ids = hr_arena_array(&s->arena, s->n_stop, sizeof *s->stop_ids);
     if (!s->stop_ids) return hr_fail(HR_RESOURCE_EXHAUSTED, "stop ids");
-    for (size_t i = 0; i < s->n_eos; i++) s->stop_ids[i] = spec->eos[i];
+    for (size_t i = 0; i < s->n_eos; i++) s->stop_ids[i] = (int32_t)spec->eos[i];
     for (size_t i = 0; i < p->n_stop_token_ids; i++)
         s->stop_ids[s->n_eos + i] = (int32_t)p->stop_token_ids[i];
     return HR_OK;
@@ -54,18 +54,12 @@ hr_status hr_seq_create(const hr_seq_spec *spec, hr_seq **out)
     s->choice = spec->choice;
     s->n_tokens = s->n_prompt = spec->n_prompt;
     s->max_tokens = spec->max_tokens;
-    s->n_counted = -1;
     s->stop_id = -1;
-    hr_sampler_prepare prepare = { .sampling = spec->sampling,
-                                   .choice = spec->choice,
-                                   .vocab = spec->vocab,
-                                   .eos = spec->eos,
-                                   .n_eos = spec->n_eos,
-                                   .bad_words = spec->bad_words,
-                                   .n_bad_words = spec->n_bad_words };
     hr_status st = set_arrays(s, spec);
     if (!st) st = set_stop_ids(s, spec);
-    if (!st) st = hr_sampler_state_init(&prepare, &s->arena, &s->sampling);
+    if (!st)
+        st = hr_sampler_state_init(&s->sampling, &s->arena, spec->sampling, spec->limits, spec->eos,
+                                   spec->n_eos, spec->choice);
     if (!st && spec->choice == 0 && spec->sampling->prompt_logprobs >= 0)
         st = hr_prompt_logprobs_create(spec->request, spec->n_prompt,
                                        spec->sampling->prompt_logprobs, &s->prompt);

@@ -54,7 +54,6 @@ struct hr_seq {
     int32_t stop_id; /* the stop id that ended it, -1 = EOS or none */
     int64_t preemptions;
     int32_t slot;               /* row of the device tables while it runs; 0 = none */
-    int64_t n_counted;          /* tokens that the counts table knows of; -1 = nothing is set up */
     double queued_s, started_s; /* hr_now_s: queued, first scheduled */
     hr_seq *next, *previous;    /* scheduler's lists */
 };
@@ -68,11 +67,9 @@ typedef struct hr_seq_spec {
     int64_t max_tokens; /* ≥ 1, prompt + max_tokens ≤ max_model_len */
     int64_t block_size;
     const hr_sampling *sampling; /* borrowed; outlives the sequence */
-    int64_t vocab;
-    const int32_t *eos; /* [n_eos], ids in [0, vocab) */
+    const hr_sampler_limits *limits;
+    const int64_t *eos; /* [n_eos], ids in [0, vocab) */
     size_t n_eos;
-    const hr_token_seq *bad_words; /* [n_bad_words], tokenised */
-    size_t n_bad_words;
 } hr_seq_spec;
 
 HR_MUST_USE hr_status hr_seq_create(const hr_seq_spec *spec, hr_seq **out);

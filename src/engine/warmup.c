@@ -11,6 +11,7 @@
 typedef struct warm_up {
     hr_runner *runner;
     hr_scheduler *scheduler;
+    hr_sampling sampling;
     hr_seq *seq;
     hr_step_item item;
     hr_step_plan plan;
@@ -19,23 +20,24 @@ typedef struct warm_up {
 static hr_status make_sequence(warm_up *w)
 {
     const hr_shapes *s = &w->runner->programs->shapes;
-    hr_sampling sampling;
-    hr_sampling_init(&sampling);
-    sampling.repetition_penalty = 1.5; /* so that the tables program has something to write */
-    sampling.prompt_logprobs = s->sampler.max_logprobs;
-    sampling.has_seed = true;
+    hr_sampler_limits limits = { .vocab = s->sampler.vocab,
+                                 .max_logprobs = s->sampler.max_logprobs };
+    hr_sampling_init(&w->sampling);
+    w->sampling.repetition_penalty = 1.5; /* so that the tables program has something to write */
+    w->sampling.prompt_logprobs = s->sampler.max_logprobs;
+    w->sampling.seed = 0;
     int32_t prompt[2] = { 0, 0 };
     hr_seq_spec spec = { .prompt = prompt,
                          .n_prompt = 2,
                          .max_tokens = 1,
                          .block_size = s->build.block_size,
-                         .sampling = &sampling,
-                         .vocab = s->sampler.vocab };
+                         .sampling = &w->sampling,
+                         .limits = &limits };
     HR_TRY(hr_seq_create(&spec, &w->seq));
-    w->seq->sampling.penalty_slot = 1;
+    hr_sampler_state_set_slots(&w->seq->sampling, 1, 0);
     if (!hr_block_list_cover(&w->seq->blocks, &w->scheduler->pool, 2, s->build.block_size))
         return hr_fail(HR_RESOURCE_EXHAUSTED, "no KV block for warm-up");
-    w->item = (hr_step_item){ w->seq, 0, 2, true };
+    w->item = (hr_step_item){ .seq = w->seq, .count = 2, .samples = true };
     w->plan = (hr_step_plan){ .items = &w->item, .n_items = 1, .n_tokens = 2, .n_rows = 1 };
     return HR_OK;
 }
@@ -58,7 +60,7 @@ static hr_status warm(warm_up *w, hr_stage stage, unsigned part, int t, int q)
     slot->row->compile_ms -= (w->runner->backend->weights_s - weights) * 1e3;
     double compiled = hr_now_s();
     w->seq->prompt->done = 1;
-    w->seq->n_counted = -1;
+    hr_sampler_state_set_slots(&w->seq->sampling, 1, 0); /* once more something to count */
     hr_step_args args = { .plan = &w->plan, .parts = part, .token_bucket = t, .request_bucket = q };
     const hr_step_result *result;
     HR_TRY(hr_runner_step(w->runner, &args, &result));

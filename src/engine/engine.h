@@ -1,0 +1,45 @@
+/* The engine: a model, a backend, and the threads that turn requests into events. This room's door.
+ *
+ * Requests and events are those of headrace.h; the server uses this door, embedders that one. */
+#ifndef HEADRACE_ENGINE_ENGINE_H
+#define HEADRACE_ENGINE_ENGINE_H
+
+#include "base/str.h"
+#include "engine/ledger.h"
+#include "headrace/headrace.h"
+#include "model/model.h"
+#include "sampler/sampler.h"
+#include "text/tokenizer.h"
+
+typedef struct headrace_engine hr_engine;
+
+/* A request as the engine keeps it: checked, and owner of everything it points to. */
+typedef struct hr_request hr_request;
+
+/* Deep copy with every check that needs no tokenizer; names the field it refuses. */
+HR_MUST_USE hr_status hr_request_create(const hr_engine *e, const headrace_request *in,
+                                        hr_request **out);
+void hr_request_destroy(hr_request *r); /* NULL is fine */
+
+HR_MUST_USE hr_status hr_engine_create(const headrace_options *o, hr_engine **out);
+void hr_engine_destroy(hr_engine *e);
+/* Takes the request; thread-safe. */
+HR_MUST_USE hr_status hr_engine_submit(hr_engine *e, hr_request *r, uint64_t *id);
+HR_MUST_USE hr_status hr_engine_cancel(hr_engine *e, uint64_t id);
+
+/* An event on its way to the caller, who frees it. */
+typedef struct hr_engine_event {
+    hr_queue_node node; /* first */
+    hr_arena arena;     /* owns what the event points to */
+    headrace_event event;
+} hr_engine_event;
+
+/* NULL when none came within timeout_ms (< 0 = for ever). */
+hr_engine_event *hr_engine_poll(hr_engine *e, int timeout_ms);
+void hr_engine_event_destroy(hr_engine_event *o); /* NULL is fine */
+
+const hr_tokenizer *hr_engine_tokenizer(const hr_engine *e); /* NULL: the model has none */
+const hr_model *hr_engine_model(const hr_engine *e);
+const hr_ledger *hr_engine_ledger(const hr_engine *e);
+
+#endif

@@ -1,0 +1,269 @@
+/* The engine thread: start, then step after step.
+ *
+ * Owns backend, programs, scheduler and every running sequence; is compute worker 0. It speaks to
+ * the world through queues only: sequences and cancels come in, tokens and ended sequences go out.
+ * A step allocates nothing: its messages are made once and come back when they have been read. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cpu/cpu.h"
+#include "engine/engine_int.h"
+#include "ref/ref.h"
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+static hr_status create_backend(hr_engine *e)
+{
+    if (e->options.device && !strcmp(e->options.device, "ref"))
+        return hr_ref_backend_create(&e->backend);
+    hr_cpu_options o = { .threads = e->options.threads, .isa = e->options.isa };
+    return hr_cpu_backend_create(&o, &e->backend);
+}
+
+static hr_status create_step_message(hr_engine *e, hr_step_message **out)
+{
+    size_t rows = (size_t)e->batch.limits.requests, top = (size_t)e->runner.result.top;
+    hr_arena *a = &e->arena;
+    hr_step_message *m = hr_arena_new(a, hr_step_message);
+    if (!m) return hr_fail(HR_RESOURCE_EXHAUSTED, "step message");
+    m->msg.kind = HR_MSG_STEP;
+    m->top = e->runner.result.top;
+    m->rows = hr_arena_array(a, rows, sizeof *m->rows);
+    m->top_ids = hr_arena_array(a, rows * top, sizeof *m->top_ids);
+    m->top_logprobs = hr_arena_array(a, rows * top, sizeof *m->top_logprobs);
+    m->extra_logprobs = hr_arena_array(a, rows * HR_SAMPLING_MAX_EXTRA, sizeof *m->extra_logprobs);
+    if (!m->rows || !m->top_ids || !m->top_logprobs || !m->extra_logprobs)
+        return hr_fail(HR_RESOURCE_EXHAUSTED, "step message of %zu rows", rows);
+    *out = m;
+    return HR_OK;
+}
+
+static hr_status create_step_messages(hr_engine *e)
+{
+    for (int i = 0; i < HR_STEP_MESSAGES; i++) {
+        HR_TRY(create_step_message(e, &e->steps[i]));
+        if (!hr_queue_push(&e->free_steps, &e->steps[i]->msg.node))
+            return hr_fail(HR_CANCELLED, "the engine is stopping");
+    }
+    return HR_OK;
+}
+
+static hr_status create_programs(hr_engine *e)
+{
+    const hr_build_options *b = &e->shapes.build;
+    hr_batch_limits limits = { .tokens = hr_buckets_last(&e->shapes.tokens),
+                               .requests = hr_buckets_last(&e->shapes.requests),
+                               .table_width = b->table_width,
+                               .block_size = b->block_size };
+    hr_scheduler_options scheduler = {
+        .max_num_seqs = e->options.max_num_seqs,
+        .max_num_batched_tokens = e->options.max_num_batched_tokens,
+        .long_prefill_token_threshold = e->options.long_prefill_token_threshold,
+        .block_size = b->block_size,
+        .blocks = (int32_t)b->blocks,
+    };
+    HR_TRY(hr_batch_init(&e->batch, &limits, &e->shapes.sampler));
+    HR_TRY(hr_ledger_init(&e->ledger, hr_programs_count(&e->shapes)));
+    HR_TRY(
+        hr_programs_create(&e->shapes, e->backend, e->model, &e->batch, &e->ledger, &e->programs));
+    HR_TRY(hr_runner_init(&e->runner, e->programs, &e->batch));
+    HR_TRY(hr_scheduler_init(&e->scheduler, &scheduler));
+    HR_TRY(hr_step_plan_init(&e->plan, e->options.max_num_seqs));
+    return create_step_messages(e);
+}
+
+static hr_status start(hr_engine *e)
+{
+    double begin = hr_now_s();
+    HR_TRY(create_backend(e));
+    HR_TRY(hr_engine_size_cache(e, 0));
+    HR_TRY(create_programs(e));
+    HR_TRY(hr_warm_up(&e->runner, &e->scheduler));
+    e->backend->v->numerics(e->backend, &e->numerics);
+    e->load_s += hr_now_s() - begin - e->ledger.total_s;
+    return hr_buf_status(&e->numerics);
+}
+
+static void stop(hr_engine *e)
+{
+    hr_step_plan_deinit(&e->plan);
+    hr_scheduler_deinit(&e->scheduler);
+    hr_runner_deinit(&e->runner);
+    hr_programs_destroy(e->programs);
+    e->programs = NULL;
+    hr_batch_deinit(&e->batch);
+    hr_backend_destroy(e->backend);
+    e->backend = NULL;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* To the text thread, which outlives this one and so has an open queue. */
+static void to_text(hr_engine *e, hr_msg *m)
+{
+    bool open = hr_queue_push(&e->to_text, &m->node);
+    assert(open);
+    (void)open;
+}
+
+static void end_sequence(hr_engine *e, hr_seq *q, hr_finish finish)
+{
+    q->finish = finish;
+    hr_scheduler_remove(&e->scheduler, q);
+    to_text(e, &q->msg);
+}
+
+static void cancel(hr_engine *e, hr_cancel *c)
+{
+    hr_seq *q;
+    while ((q = hr_scheduler_find(&e->scheduler, c->request, c->choice)))
+        end_sequence(e, q, HR_FINISH_ABORT);
+    hr_free(c);
+}
+
+static void take(hr_engine *e, hr_msg *m)
+{
+    if (m->kind == HR_MSG_SEQ) {
+        hr_seq *q = (hr_seq *)m;
+        q->queued_s = hr_now_s();
+        hr_scheduler_add(&e->scheduler, q);
+    } else {
+        assert(m->kind == HR_MSG_CANCEL);
+        cancel(e, (hr_cancel *)m);
+    }
+}
+
+/* Everything that has come in; waits when there is nothing to run. */
+static void take_all(hr_engine *e)
+{
+    bool idle = !e->scheduler.running.first && !e->scheduler.waiting.first;
+    hr_queue_node *n = idle ? hr_queue_pop(&e->to_engine, -1) : hr_queue_try_pop(&e->to_engine);
+    for (; n; n = hr_queue_try_pop(&e->to_engine)) take(e, (hr_msg *)n);
+}
+
+/* ---- the step -------------------------------------------------------------------------------- */
+
+/* Appends the token and says whether, and why, the sequence ends with it. */
+static hr_finish append_token(hr_seq *q, int32_t token)
+{
+    q->tokens[q->n_tokens++] = token;
+    for (size_t i = 0; i < q->n_stop; i++) {
+        if (q->stop_ids[i] != token) continue;
+        q->stop_id = i < q->n_eos ? -1 : token;
+        return HR_FINISH_STOP;
+    }
+    return hr_seq_outputs(q) >= q->max_tokens ? HR_FINISH_LENGTH : HR_FINISH_NONE;
+}
+
+static void fill_row(hr_engine *e, hr_step_message *m, hr_seq *q, int64_t i)
+{
+    const hr_step_result *r = &e->runner.result;
+    hr_step_row *row = &m->rows[i];
+    *row = (hr_step_row){ .request = q->request, .choice = q->choice, .token = -1, .stop_id = -1 };
+    if (r->status[i]) {
+        hr_log(HR_LOG_WARNING, "engine: req=%llu choice=%u: %s", (unsigned long long)q->request,
+               q->choice, r->status[i] == 1 ? "its masks leave no token" : "its logits hold NaN");
+        row->finish = HR_FINISH_ERROR;
+        return;
+    }
+    row->token = r->token[i];
+    row->logprob = r->logprob[i];
+    row->rank = r->rank[i];
+    size_t top = (size_t)r->top, at = (size_t)i;
+    memcpy(m->top_ids + at * top, r->top_ids + at * top, top * sizeof *m->top_ids);
+    memcpy(m->top_logprobs + at * top, r->top_logprobs + at * top, top * sizeof *m->top_logprobs);
+    memcpy(m->extra_logprobs + at * HR_SAMPLING_MAX_EXTRA,
+           r->extra_logprobs + at * HR_SAMPLING_MAX_EXTRA,
+           HR_SAMPLING_MAX_EXTRA * sizeof *m->extra_logprobs);
+    row->finish = append_token(q, row->token);
+    row->stop_id = q->stop_id;
+}
+
+static void hand_over_prompt(hr_engine *e, hr_seq *q)
+{
+    if (!q->prompt || q->prompt->done < q->prompt->n) return;
+    to_text(e, &q->prompt->msg);
+    q->prompt = NULL;
+}
+
+/* One row per item that sampled, in their order; ended sequences leave the scheduler. */
+static void publish(hr_engine *e, hr_step_message *m)
+{
+    m->n = 0;
+    for (int64_t i = 0; i < e->plan.n_items; i++) {
+        hand_over_prompt(e, e->plan.items[i].seq);
+        if (!e->plan.items[i].samples) continue;
+        fill_row(e, m, e->plan.items[i].seq, m->n);
+        e->plan.items[i].finish = m->rows[m->n++].finish;
+    }
+    to_text(e, &m->msg); /* from here on m is the text thread's */
+    for (int64_t i = 0; i < e->plan.n_items; i++)
+        if (e->plan.items[i].finish) end_sequence(e, e->plan.items[i].seq, e->plan.items[i].finish);
+}
+
+static void count_step(hr_engine *e, int64_t begin_ns)
+{
+    uint64_t ns = (uint64_t)(hr_now_ns() - begin_ns), tokens = (uint64_t)e->plan.n_tokens;
+    bool prefill = e->plan.n_tokens > e->plan.n_rows;
+    hr_counter_add(&e->stats.steps, 1);
+    hr_counter_add(prefill ? &e->stats.prefill_ns : &e->stats.decode_ns, ns);
+    hr_counter_add(prefill ? &e->stats.prefill_tokens : &e->stats.decode_tokens, tokens);
+}
+
+static hr_status step(hr_engine *e)
+{
+    uint64_t preempted = e->scheduler.preemptions;
+    hr_scheduler_plan(&e->scheduler, &e->plan);
+    hr_counter_add(&e->stats.preemptions, e->scheduler.preemptions - preempted);
+    if (e->plan.n_items == 0) return HR_OK;
+    hr_step_message *m = (hr_step_message *)hr_queue_pop(&e->free_steps, -1);
+    int64_t begin = hr_now_ns();
+    hr_step_args args = {
+        .plan = &e->plan, .parts = HR_STEP_SERVE, .token_bucket = -1, .request_bucket = -1
+    };
+    const hr_step_result *result;
+    HR_TRY(hr_runner_step(&e->runner, &args, &result));
+    hr_scheduler_commit(&e->scheduler, &e->plan);
+    count_step(e, begin);
+    publish(e, m);
+    return HR_OK;
+}
+
+static void end_all(hr_engine *e, hr_finish finish)
+{
+    while (e->scheduler.running.first) end_sequence(e, e->scheduler.running.first, finish);
+    while (e->scheduler.waiting.first) end_sequence(e, e->scheduler.waiting.first, finish);
+}
+
+/* What the thread has to say about itself, once: to the creator at start, to the text thread when
+ * a step failed. */
+static bool announce(hr_queue *q, hr_status code)
+{
+    hr_fatal *f = hr_new0(hr_fatal);
+    if (!f) return false;
+    f->msg.kind = HR_MSG_FATAL;
+    f->code = code;
+    if (code) memcpy(f->message, hr_message(), sizeof f->message);
+    if (hr_queue_push(q, &f->msg.node)) return true;
+    hr_free(f);
+    return false;
+}
+
+void *hr_engine_loop(void *engine)
+{
+    hr_engine *e = engine;
+    hr_status st = start(e);
+    if (!announce(&e->ready, st) || st) hr_queue_close(&e->ready);
+    while (!st && !hr_flag_get(&e->stop)) {
+        take_all(e);
+        st = hr_flag_get(&e->stop) ? HR_OK : step(e);
+        if (!st) continue;
+        hr_log(HR_LOG_ERROR, "engine: the step failed: %s", hr_message());
+        announce(&e->to_text, st);
+    }
+    for (hr_queue_node *n; (n = hr_queue_try_pop(&e->to_engine));) take(e, (hr_msg *)n);
+    end_all(e, HR_FINISH_ABORT);
+    stop(e);
+    return NULL;
+}

@@ -1,0 +1,164 @@
+/* From flags and a checkpoint to the shapes of everything.
+ *
+ * Runs on the creating thread before any other exists (the cache size on the engine thread, once
+ * the backend is there). Every combination that cannot be honoured is refused here, by name. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "engine/engine_int.h"
+
+#define MIB ((size_t)1 << 20)
+
+static hr_status resolve_dtype(hr_engine *e)
+{
+    const char *dtype = e->options.dtype ? e->options.dtype : "auto";
+    bool is_auto = !strcmp(dtype, "auto");
+    if (!is_auto && strcmp(dtype, "float32"))
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "--dtype %s: this backend computes with auto or float32 activations", dtype);
+    e->shapes.build.activation = HR_DTYPE_F32;
+    e->shapes.build.kv_dtype = HR_DTYPE_F32;
+    e->shapes.build.rows =
+        is_auto && hr_model_has_blocks(e->model) ? HR_ROWS_INT8_32 : HR_ROWS_FLOAT;
+    return HR_OK;
+}
+
+static hr_status resolve_lengths(hr_engine *e)
+{
+    headrace_options *o = &e->options;
+    int64_t longest = hr_model_config(e->model)->max_positions;
+    if (o->max_num_seqs < 1 || o->max_num_seqs > 65535)
+        return hr_fail(HR_INVALID_ARGUMENT, "--max-num-seqs must be 1..65535, not %lld",
+                       (long long)o->max_num_seqs);
+    if (o->max_num_batched_tokens < 1 || o->max_num_batched_tokens > 1 << 20)
+        return hr_fail(HR_INVALID_ARGUMENT, "--max-num-batched-tokens must be 1..1048576, not %lld",
+                       (long long)o->max_num_batched_tokens);
+    if (o->block_size < 1 || o->block_size > 256)
+        return hr_fail(HR_INVALID_ARGUMENT, "--block-size must be 1..256, not %lld",
+                       (long long)o->block_size);
+    if (o->max_model_len < 0 || o->long_prefill_token_threshold < 0 || o->bucket_padding_gap < 0 ||
+        o->kv_cache_memory_bytes < 0)
+        return hr_fail(HR_INVALID_ARGUMENT, "a negative length or size");
+    if (longest > 0 && o->max_model_len > longest)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "--max-model-len %lld is above the model's %lld positions; lower it",
+                       (long long)o->max_model_len, (long long)longest);
+    e->max_model_len = o->max_model_len ? o->max_model_len : longest;
+    if (e->max_model_len < 2)
+        return hr_fail(HR_INVALID_ARGUMENT, "--max-model-len must be at least 2");
+    /* a step never holds more requests than tokens */
+    if (o->max_num_seqs > o->max_num_batched_tokens) o->max_num_seqs = o->max_num_batched_tokens;
+    e->shapes.build.block_size = o->block_size;
+    e->shapes.build.table_width = (e->max_model_len + o->block_size - 1) / o->block_size;
+    return HR_OK;
+}
+
+static hr_status resolve_buckets(hr_engine *e)
+{
+    const headrace_options *o = &e->options;
+    hr_shapes *s = &e->shapes;
+    if (o->buckets_json)
+        return hr_buckets_parse(hr_str_c(o->buckets_json), o->max_num_batched_tokens,
+                                o->max_num_seqs, &s->tokens, &s->requests);
+    HR_TRY(hr_buckets_tokens(o->max_num_batched_tokens, o->bucket_padding_gap, &s->tokens));
+    return hr_buckets_requests(o->max_num_seqs, &s->requests);
+}
+
+static hr_status resolve_sampler(hr_engine *e)
+{
+    const headrace_options *o = &e->options;
+    hr_logprobs_mode mode = HR_LOGPROBS_RAW;
+    if (o->logprobs_mode) HR_TRY(hr_logprobs_mode_parse(hr_str_c(o->logprobs_mode), &mode));
+    if (o->max_logprobs < 0 || o->max_logprobs > 1024)
+        return hr_fail(HR_INVALID_ARGUMENT, "--max-logprobs must be 0..1024, not %d",
+                       o->max_logprobs);
+    e->shapes.sampler = (hr_sampler_options){ .vocab = hr_model_config(e->model)->vocab,
+                                              .slots = o->max_num_seqs + 1,
+                                              .max_logprobs = o->max_logprobs,
+                                              .mode = mode };
+    return HR_OK;
+}
+
+static hr_status resolve_eos(hr_engine *e)
+{
+    const hr_config *c = hr_model_config(e->model);
+    e->eos = hr_arena_array(&e->arena, c->n_eos, sizeof *e->eos);
+    if (!e->eos) return hr_fail(HR_RESOURCE_EXHAUSTED, "EOS ids");
+    for (size_t i = 0; i < c->n_eos; i++)
+        if (c->eos[i] >= 0 && c->eos[i] < c->vocab) e->eos[e->n_eos++] = c->eos[i];
+    return HR_OK;
+}
+
+hr_status hr_engine_resolve(hr_engine *e)
+{
+    const headrace_options *o = &e->options;
+    if (o->enforce_eager && o->check_recompilation)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "--enforce-eager compiles on demand, which --check-recompilation forbids: "
+                       "leave one of them out");
+    e->shapes.late = o->enforce_eager         ? HR_LATE_EAGER
+                     : o->check_recompilation ? HR_LATE_FATAL
+                                              : HR_LATE_COUNT;
+    HR_TRY(resolve_lengths(e));
+    HR_TRY(resolve_buckets(e));
+    HR_TRY(resolve_dtype(e));
+    HR_TRY(resolve_sampler(e));
+    return resolve_eos(e);
+}
+
+/* Memory this process may still take: the machine's, or less under a cgroup limit. */
+static size_t available_memory(void)
+{
+    size_t bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    FILE *f = fopen("/proc/meminfo", "re");
+    char line[128];
+    unsigned long long kib;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) bytes = (size_t)kib * 1024;
+    if (f) fclose(f);
+    unsigned long long limit;
+    f = fopen("/sys/fs/cgroup/memory.max", "re");
+    if (f && fscanf(f, "%llu", &limit) == 1 && limit < bytes) bytes = (size_t)limit;
+    if (f) fclose(f);
+    return bytes;
+}
+
+/* Bytes of one block over all layers, keys and values. */
+static size_t block_bytes(const hr_engine *e)
+{
+    const hr_kv_spec *specs;
+    size_t layers, bytes = 0;
+    hr_model_kv_specs(e->model, &specs, &layers);
+    for (size_t i = 0; i < layers; i++)
+        bytes += (size_t)specs[i].heads * (size_t)specs[i].head_dim *
+                 (size_t)e->shapes.build.block_size * 2 * hr_dtype_size(e->shapes.build.kv_dtype);
+    return bytes;
+}
+
+hr_status hr_engine_size_cache(hr_engine *e, size_t reserved)
+{
+    const headrace_options *o = &e->options;
+    hr_build_options *b = &e->shapes.build;
+    size_t one = block_bytes(e), limit = (size_t)o->kv_cache_memory_bytes;
+    int64_t want = o->max_num_seqs * b->table_width;
+    if (limit == 0) {
+        size_t available = available_memory();
+        limit = available > reserved ? (available - reserved) / 10 * 9 : 0;
+    } else want = INT32_MAX / b->block_size;
+    int64_t fit = (int64_t)(limit / one);
+    b->blocks = want < fit ? want : fit;
+    if (b->blocks > INT32_MAX / b->block_size) b->blocks = INT32_MAX / b->block_size;
+    if (b->blocks < b->table_width)
+        return hr_fail(HR_RESOURCE_EXHAUSTED,
+                       "the KV cache holds %lld tokens (%zu MiB), one request of --max-model-len "
+                       "%lld needs %zu MiB: raise --kv-cache-memory-bytes or lower --max-model-len",
+                       (long long)(b->blocks * b->block_size), limit / MIB,
+                       (long long)e->max_model_len, (size_t)b->table_width * one / MIB + 1);
+    hr_log(HR_LOG_INFO, "engine: KV cache of %lld blocks of %lld tokens, %.0f MiB, taken as used",
+           (long long)b->blocks, (long long)b->block_size,
+           (double)((size_t)b->blocks * one) / (double)MIB);
+    return HR_OK;
+}
