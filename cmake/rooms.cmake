@@ -4,6 +4,7 @@ foreach(room base graph passes backend ref cpu model sampler text text/jinja eng
     file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.c)
     list(APPEND HR_SOURCES ${files})
 endforeach()
+list(APPEND HR_SOURCES ${CMAKE_SOURCE_DIR}/src/cpu/kernels/table.c)
 file(GLOB HR_CLI_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.c)
 
 # Kernels. A family in kernels/family/ is written once on vec.h and compiled per ISA; a file named

@@ -19,6 +19,7 @@ typedef struct hr_kernel_args {
     const hr_node *node;            /* op, shapes, attributes */
     const void *in[HR_NODE_MAX_IN]; /* 64-byte aligned; NULL where absent or a packed weight */
     const struct hr_packed *packed; /* linear and embed: the weight */
+    void *prep;                     /* linear: rows as linear_prep made them (linear.h) */
     void *out[HR_NODE_MAX_OUT];     /* may equal in[0] only where kernels.def says INPLACE */
     const int64_t *live;            /* hr_execute_args.live */
     void *scratch;                  /* HR_KERNEL_SCRATCH bytes of this worker */

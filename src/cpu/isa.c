@@ -1,0 +1,137 @@
+/* Which instructions this machine has.
+ *
+ * Runs once, when the backend is created. A path is offered only when CPUID lists every
+ * instruction that its files are compiled with, and XGETBV says that the operating system saves
+ * the registers: a processor with AVX512 under a kernel without it must take AVX2. Sources: Intel
+ * SDM vol. 2 CPUID (leaves 1 and 7), vol. 1 chapter 13 (XCR0 bits). */
+#include "cpu/isa.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+enum {
+    LEAF1_ECX_FMA = 1 << 12,
+    LEAF1_ECX_OSXSAVE = 1 << 27,
+    LEAF1_ECX_F16C = 1 << 29,
+    LEAF7_EBX_BMI2 = 1 << 8,
+    LEAF7_EBX_AVX2 = 1 << 5,
+    LEAF7_EBX_AVX512F = 1 << 16,
+    LEAF7_EBX_AVX512DQ = 1 << 17,
+    LEAF7_EBX_AVX512BW = 1 << 30,
+    LEAF7_ECX_AVX512VNNI = 1 << 11,
+};
+#define LEAF7_EBX_AVX512VL (1u << 31)
+
+enum { XCR0_YMM = 0x06, XCR0_ZMM = 0xe6 }; /* SSE+AVX; those and opmask, ZMM_Hi256, Hi16_ZMM */
+
+typedef struct cpu_words {
+    unsigned leaf1_ecx, leaf7_ebx, leaf7_ecx;
+    unsigned xcr0;
+} cpu_words;
+
+static cpu_words cpu_read(void)
+{
+    cpu_words w = { 0 };
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return w;
+    w.leaf1_ecx = c;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+        w.leaf7_ebx = b;
+        w.leaf7_ecx = c;
+    }
+    if (w.leaf1_ecx & LEAF1_ECX_OSXSAVE) {
+        unsigned high;
+        __asm__("xgetbv" : "=a"(w.xcr0), "=d"(high) : "c"(0));
+    }
+    return w;
+}
+
+static bool has(unsigned word, unsigned bits)
+{
+    return (word & bits) == bits;
+}
+static bool available_avx2(void)
+{
+    cpu_words w = cpu_read();
+    return has(w.xcr0, XCR0_YMM) && has(w.leaf1_ecx, LEAF1_ECX_FMA | LEAF1_ECX_F16C) &&
+           has(w.leaf7_ebx, LEAF7_EBX_AVX2 | LEAF7_EBX_BMI2);
+}
+static bool available_avx512(void)
+{
+    cpu_words w = cpu_read();
+    return available_avx2() && has(w.xcr0, XCR0_ZMM) &&
+           has(w.leaf7_ebx,
+               LEAF7_EBX_AVX512F | LEAF7_EBX_AVX512DQ | LEAF7_EBX_AVX512BW | LEAF7_EBX_AVX512VL) &&
+           has(w.leaf7_ecx, LEAF7_ECX_AVX512VNNI);
+}
+void hr_isa_relax(void)
+{
+    __builtin_ia32_pause();
+}
+#else
+void hr_isa_relax(void)
+{
+}
+static bool available_avx2(void)
+{
+    return false;
+}
+static bool available_avx512(void)
+{
+    return false;
+}
+#endif
+
+static bool available_scalar(void)
+{
+    return true;
+}
+
+static const struct {
+    const char *name;
+    bool (*available)(void);
+} paths[HR_ISA_COUNT] = {
+#define HR_ISA_ROW(name) [HR_ISA_##name] = { #name, available_##name },
+    HR_ISA_LIST(HR_ISA_ROW)
+#undef HR_ISA_ROW
+};
+
+const char *hr_isa_name(hr_isa isa)
+{
+    return paths[isa].name;
+}
+
+bool hr_isa_available(hr_isa isa)
+{
+    return paths[isa].available();
+}
+
+static hr_status choose_by_name(const char *name, const char *from, hr_isa *out)
+{
+    for (int i = 0; i < HR_ISA_COUNT; i++) {
+        if (strcmp(name, paths[i].name) != 0) continue;
+        if (!paths[i].available())
+            return hr_fail(HR_INVALID_ARGUMENT, "%s %s: this machine lacks its instructions", from,
+                           name);
+        *out = (hr_isa)i;
+        return HR_OK;
+    }
+#define HR_ISA_WORD(x) " " #x
+    return hr_fail(HR_INVALID_ARGUMENT, "%s %s: unknown; known are" HR_ISA_LIST(HR_ISA_WORD), from,
+                   name);
+#undef HR_ISA_WORD
+}
+
+hr_status hr_isa_choose(const char *name, hr_isa *out)
+{
+    *out = HR_ISA_scalar;
+    if (name) return choose_by_name(name, "instruction set", out);
+    const char *env = getenv("HEADRACE_ISA");
+    if (env && *env) return choose_by_name(env, "HEADRACE_ISA", out);
+    for (int i = 0; i < HR_ISA_COUNT; i++)
+        if (paths[i].available()) *out = (hr_isa)i;
+    return HR_OK;
+}

@@ -1,0 +1,31 @@
+/* Instruction-set paths: one list, weakest first. A path is everything one machine computes with;
+ * results may differ between paths in the last bits, never within one. */
+#ifndef HEADRACE_CPU_ISA_H
+#define HEADRACE_CPU_ISA_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+#define HR_ISA_LIST(X)                                                                             \
+    X(scalar) /* plain C for the baseline of the architecture */                                   \
+    X(avx2)   /* AVX2, FMA, F16C, BMI2 */                                                          \
+    X(avx512) /* AVX512 F BW DQ VL VNNI */
+
+typedef enum hr_isa {
+#define HR_ISA_ENUM(name) HR_ISA_##name,
+    HR_ISA_LIST(HR_ISA_ENUM)
+#undef HR_ISA_ENUM
+        HR_ISA_COUNT,
+} hr_isa;
+
+const char *hr_isa_name(hr_isa isa);
+/* The processor has the instructions and the operating system saves their registers. */
+bool hr_isa_available(hr_isa isa);
+/* `name` forces a path; NULL asks HEADRACE_ISA; without either, the best available. */
+HR_MUST_USE hr_status hr_isa_choose(const char *name, hr_isa *out);
+
+/* Tells the processor that this thread polls. */
+void hr_isa_relax(void);
+
+#endif

@@ -1,0 +1,99 @@
+/* Weights in the layout that their kernels stream, packed once per backend.
+ *
+ * A matrix [N,K] becomes panels of 16 output columns (its rows n); the last panel is filled with
+ * zeros. A panel is contiguous: first the codes of all its K, then its scales.
+ *
+ * Codes of quantised formats lie in groups of 32 k as unsigned numbers u (value = u - zero):
+ *   bytes    8 quads × 64 B. Byte c·4+i of quad j is column c, k = 4j+i.           Q8_0, I8C
+ *   nibbles  4 × 64 B. Low nibble of 64-byte row j: quad j, high nibble: quad j+4. all others
+ *            then per plane (bit 4, bit 5) 64 B: bit c·4+i of 8-byte word j is quad j.
+ *            0 planes: Q4_0 Q4_1 Q4_K; 1 plane: Q5_0 Q5_1 Q5_K; 2 planes: Q6_K.
+ * so every format keeps its stored precision to the bit. Dense formats are [K][16] numbers as they
+ * are. Scales, per panel:
+ *   Q8_0 Q4_0 Q5_0   per group: d f16[16]
+ *   Q4_1 Q5_1        per group: d f16[16], m f16[16]
+ *   Q4_K Q5_K        per 256 k: d f16[16], -dmin f16[16], then per group: sc u8[16], mn u8[16]
+ *   Q6_K             per 256 k: d f16[16], then per group: sc i8[16] of k 0-15, i8[16] of k 16-31
+ *   I8C              per panel: f32[16]
+ *
+ * The declared form. With int8 rows (x, one f32 scale xs per 32 k) every path, for any number of
+ * rows, computes for each column, over groups in ascending k:
+ *     i = Σ (u - zero) · x, an exact integer; s = Σ x, likewise
+ *     Q8_0 Q4_0 Q5_0   t = d · float(i)
+ *     Q4_1 Q5_1        t = fma(d, float(i), m · float(s))
+ *     Q4_K Q5_K        t = fma(d, float(sc · i), -dmin · float(mn · s))
+ *     Q6_K             t = d · float(sc0 · i0 + sc1 · i1)
+ *     acc = fma(xs, t, acc)
+ * I8C with one scale per row: (float(i) · xs) · scale. These are therefore equal to the bit on
+ * every instruction set. With float rows, per block of 32 k in ascending order:
+ *     part = 0; part = x · w + part for ascending k (fused where the path has it); acc = acc + part
+ * with w dequantised to f32 in registers: equal to the bit for any number of rows on one path. */
+#ifndef HEADRACE_CPU_PACK_H
+#define HEADRACE_CPU_PACK_H
+
+#include "graph/types.h"
+
+enum {
+    HR_PACK_COLUMNS = 16, /* output columns of a panel */
+    HR_PACK_GROUP = 32,   /* k that share a scale, and k of a block of a dense sum */
+    HR_PACK_SUPER = 8,    /* groups of a K-quant super-block */
+};
+
+typedef struct hr_packed hr_packed;
+struct hr_packed {
+    hr_format format;
+    int64_t experts, n, k; /* 1 expert for an ordinary matrix; a vector has k = 0 */
+    int64_t panels;        /* of one expert */
+    size_t panel_bytes;    /* a multiple of 64 */
+    size_t scales_at;      /* offset of a panel's scales */
+    uint8_t *data;         /* owned; [experts][panels][panel_bytes], or f32 [n] for a vector */
+    size_t bytes;          /* of data */
+};
+
+/* How a format's codes and scales lie; the single table behind packing and kernels. */
+typedef struct hr_pack_form {
+    uint16_t group_bytes;      /* codes of 32 k × 16 columns; 0 = dense */
+    uint16_t scale_bytes;      /* per scale block */
+    uint16_t groups_per_scale; /* groups that one scale block covers; 0 = the whole panel */
+    uint8_t planes, zero;
+} hr_pack_form;
+
+static inline hr_pack_form hr_pack_form_of(hr_format f)
+{
+    switch (f) {
+    case HR_FORMAT_F32:
+    case HR_FORMAT_F16:
+    case HR_FORMAT_BF16: return (hr_pack_form){ 0 };
+    case HR_FORMAT_I8C: return (hr_pack_form){ 512, 64, 0, 0, 128 };
+    case HR_FORMAT_Q8_0: return (hr_pack_form){ 512, 32, 1, 0, 128 };
+    case HR_FORMAT_Q4_0: return (hr_pack_form){ 256, 32, 1, 0, 8 };
+    case HR_FORMAT_Q4_1: return (hr_pack_form){ 256, 64, 1, 0, 0 };
+    case HR_FORMAT_Q5_0: return (hr_pack_form){ 320, 32, 1, 1, 16 };
+    case HR_FORMAT_Q5_1: return (hr_pack_form){ 320, 64, 1, 1, 0 };
+    case HR_FORMAT_Q4_K: return (hr_pack_form){ 256, 64 + 32 * HR_PACK_SUPER, HR_PACK_SUPER, 0, 0 };
+    case HR_FORMAT_Q5_K: return (hr_pack_form){ 320, 64 + 32 * HR_PACK_SUPER, HR_PACK_SUPER, 1, 0 };
+    case HR_FORMAT_Q6_K:
+        return (hr_pack_form){ 384, 32 + 32 * HR_PACK_SUPER, HR_PACK_SUPER, 2, 32 };
+    }
+    return (hr_pack_form){ 0 };
+}
+
+/* Sets every field but data from the weight's descriptor; RESOURCE_EXHAUSTED when sizes wrap. */
+HR_MUST_USE hr_status hr_pack_measure(const hr_weight *w, hr_packed *p);
+/* Bytes of private memory that one worker needs in hr_pack_panels. */
+size_t hr_pack_scratch(const hr_weight *w);
+/* Reads and packs panels [from, to) of experts × panels. Different panels may go to different
+ * threads. I8C: `scale` is the whole f32 scale vector. */
+HR_MUST_USE hr_status hr_pack_panels(hr_packed *p, const hr_weight *w, const float *scale,
+                                     int64_t from, int64_t to, void *scratch);
+/* A rank-1 weight as f32 [n], to p->data. */
+HR_MUST_USE hr_status hr_pack_vector(hr_packed *p, const hr_weight *w);
+/* Columns [first, first + k) of row n of expert 0, dequantised; first is a multiple of 32. */
+void hr_packed_row(const hr_packed *p, int64_t n, int64_t first, int64_t k, float *to);
+
+static inline const uint8_t *hr_packed_panel(const hr_packed *p, int64_t expert, int64_t panel)
+{
+    return p->data + (size_t)(expert * p->panels + panel) * p->panel_bytes;
+}
+
+#endif

@@ -1,0 +1,175 @@
+/* Running a plan.
+ *
+ * Engine thread only; the pool's workers see a step through step_run. An execute resolves places
+ * to pointers, then walks the steps; it allocates nothing and takes no lock. The parts of a step
+ * lie end to end in one range of items, so that workers claim chunks across part borders. */
+#include "cpu/plan.h"
+
+#include <string.h>
+
+#include "base/sync.h"
+#include "passes/passes.h"
+
+/* ---- compile --------------------------------------------------------------------------------- */
+
+hr_status hr_plan_compile(hr_cpu_backend *b, const hr_graph *g, hr_program **out)
+{
+    *out = NULL;
+    double start = hr_now_s();
+    hr_program *p = hr_new0(hr_program);
+    if (!p) return hr_fail(HR_RESOURCE_EXHAUSTED, "program %s", g->name);
+    p->backend = b;
+    hr_status st = hr_pass_run_all(g, &p->graph);
+    if (!st) st = hr_plan_build(p);
+    if (!st && p->slab_bytes > b->slab.bytes) {
+        hr_region_unmap(&b->slab);
+        st = hr_region_map(p->slab_bytes, b->pages, "working memory", &b->slab);
+    }
+    if (st) {
+        st = hr_fail_prefix(st, "program %s", g->name);
+        hr_plan_destroy(p);
+        return st;
+    }
+    p->compile_ms = (hr_now_s() - start) * 1e3;
+    *out = p;
+    return HR_OK;
+}
+
+void hr_plan_destroy(hr_program *p)
+{
+    if (!p) return;
+    hr_region_unmap(&p->constants);
+    hr_free(p->base);
+    hr_free(p->copies);
+    hr_free(p->steps);
+    hr_free(p->parts);
+    hr_free(p->places);
+    hr_graph_destroy(p->graph);
+    hr_free(p);
+}
+
+void hr_plan_info(const hr_program *p, hr_program_info *out)
+{
+    *out = (hr_program_info){ .peak_bytes = p->slab_bytes,
+                              .steps = p->n_steps,
+                              .compile_ms = p->compile_ms };
+}
+
+/* ---- execute --------------------------------------------------------------------------------- */
+
+static hr_status check_buffer(const hr_program *p, const hr_buffer *x, const hr_value *v,
+                              const char *name)
+{
+    size_t need = (size_t)hr_shape_count(v->shape) * hr_dtype_size(v->dtype);
+    if (!x || x->bytes < need)
+        return hr_fail(HR_INVALID_ARGUMENT, "program %s: %s needs %zu bytes, its buffer has %zu",
+                       p->graph->name, name ? name : "a value", need, x ? x->bytes : 0);
+    return HR_OK;
+}
+
+static hr_status check_buffers(const hr_program *p, const hr_execute_args *a)
+{
+    const hr_graph *g = p->graph;
+    for (size_t i = 0; i < g->n_inputs; i++)
+        HR_TRY(check_buffer(p, a->inputs[i], g->inputs[i], g->inputs[i]->name));
+    for (size_t i = 0; i < g->n_outputs; i++) {
+        if (g->outputs[i].donor >= 0) continue;
+        const hr_buffer *x = a->outputs[i];
+        HR_TRY(check_buffer(p, x, g->outputs[i].value, g->outputs[i].name));
+        for (size_t k = 0; k < g->n_inputs; k++)
+            if (a->inputs[k] == x)
+                return hr_fail(HR_INVALID_ARGUMENT,
+                               "program %s: output %s is also input %s, which is not donated to it",
+                               g->name, g->outputs[i].name, g->inputs[k]->name);
+    }
+    return HR_OK;
+}
+
+static void resolve(hr_program *p, const hr_execute_args *a)
+{
+    for (size_t i = 0; i < p->n_places; i++) {
+        const plan_place *v = &p->places[i];
+        switch (v->kind) {
+        case PLAN_SLAB: p->base[i] = (uint8_t *)p->backend->slab.base + v->offset; break;
+        case PLAN_INPUT: p->base[i] = a->inputs[v->index]->region.base; break;
+        case PLAN_OUTPUT: p->base[i] = a->outputs[v->index]->region.base; break;
+        case PLAN_FIXED: p->base[i] = v->fixed; break;
+        }
+    }
+}
+
+static void *pointer(const hr_program *p, int32_t place)
+{
+    return place == PLAN_NOWHERE ? NULL : p->base[place];
+}
+
+static void bind(const hr_program *p, plan_part *part, const int64_t *live)
+{
+    for (int k = 0; k < HR_NODE_MAX_IN; k++) part->args.in[k] = pointer(p, part->in[k]);
+    for (int k = 0; k < HR_NODE_MAX_OUT; k++) part->args.out[k] = pointer(p, part->out[k]);
+    part->args.prep = pointer(p, part->prep);
+    part->args.live = live;
+    part->run_items = part->kernel->items(part->args.node, live);
+}
+
+typedef struct step_run {
+    const plan_part *parts;
+    uint8_t *scratch;
+} step_run;
+
+/* Items [from, to) of a step: cut at part borders. */
+static void run_chunk(void *ctx, int worker, int64_t from, int64_t to)
+{
+    const step_run *run = ctx;
+    const plan_part *part = run->parts;
+    for (int64_t first = 0; from < to; first += part->run_items, part++) {
+        int64_t end = first + part->run_items;
+        if (from >= end) continue;
+        int64_t last = to < end ? to : end;
+        hr_kernel_args args = part->args;
+        args.scratch = run->scratch + (size_t)worker * HR_KERNEL_SCRATCH;
+        part->kernel->fn(&args, from - first, last - first);
+        from = last;
+    }
+}
+
+static void run_step(hr_program *p, const plan_step *s, const int64_t *live)
+{
+    hr_cpu_backend *b = p->backend;
+    plan_part *parts = p->parts + s->first_part;
+    int64_t items = 0, grain = INT64_MAX;
+    for (int32_t i = 0; i < s->n_parts; i++) {
+        bind(p, &parts[i], live);
+        items += parts[i].run_items;
+        int64_t g = hr_kernel_grain(parts[i].kernel, parts[i].args.node, live);
+        if (g < grain) grain = g;
+    }
+    /* Larger chunks than the least worth waking for, as long as every worker gets several. */
+    enum { CHUNKS_PER_WORKER = 8 };
+    int64_t even = items / ((int64_t)hr_pool_threads(b->pool) * CHUNKS_PER_WORKER);
+    if (grain < even) grain = even;
+    step_run run = { .parts = parts, .scratch = b->scratch.base };
+    hr_pool_run(b->pool, run_chunk, &run, items, grain);
+}
+
+static const plan_copy *run_copies(const hr_program *p, const plan_copy *c, int32_t before,
+                                   const int64_t *live)
+{
+    for (; c < p->copies + p->n_copies && c->before == before; c++)
+        memcpy(p->base[c->to], p->base[c->from],
+               (size_t)hr_live_rows(c->value, live) * c->row_bytes);
+    return c;
+}
+
+hr_status hr_plan_execute(hr_program *p, const hr_execute_args *a)
+{
+    HR_TRY(check_buffers(p, a));
+    resolve(p, a);
+    const plan_copy *c = p->copies;
+    for (size_t i = 0; i < p->n_steps; i++) {
+        c = run_copies(p, c, (int32_t)i, a->live);
+        run_step(p, &p->steps[i], a->live);
+    }
+    run_copies(p, c, (int32_t)p->n_steps, a->live);
+    return HR_OK;
+}

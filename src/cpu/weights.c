@@ -1,0 +1,142 @@
+/* Packed weights: each checkpoint tensor once per backend, however many programs use it.
+ *
+ * Runs at compile. A table from the tensor's descriptor to its packed form; a first use reads and
+ * packs on all workers of the pool, panel by panel, so that no more raw bytes are in memory than
+ * 16 rows per worker. */
+#include <stdio.h>
+
+#include "cpu/cpu_int.h"
+
+static size_t slot_of(const hr_weight_table *t, const hr_weight *w)
+{
+    uint64_t h = (uint64_t)(uintptr_t)w * 0x9e3779b97f4a7c15u;
+    size_t i = (size_t)(h >> 32) & (t->capacity - 1);
+    while (t->slots[i].key && t->slots[i].key != w) i = (i + 1) & (t->capacity - 1);
+    return i;
+}
+
+static hr_status table_reserve(hr_weight_table *t)
+{
+    if (t->used * 2 < t->capacity) return HR_OK;
+    hr_weight_table bigger = { .capacity = t->capacity ? t->capacity * 2 : 64,
+                               .used = t->used,
+                               .bytes = t->bytes };
+    bigger.slots = hr_alloc_array0(bigger.capacity, sizeof *bigger.slots);
+    if (!bigger.slots) return hr_fail(HR_RESOURCE_EXHAUSTED, "weight table");
+    for (size_t i = 0; i < t->capacity; i++)
+        if (t->slots[i].key) bigger.slots[slot_of(&bigger, t->slots[i].key)] = t->slots[i];
+    hr_free(t->slots);
+    *t = bigger;
+    return HR_OK;
+}
+
+static void packed_destroy(hr_packed *p)
+{
+    if (!p) return;
+    hr_region r = { .base = p->data, .bytes = p->bytes };
+    hr_region_unmap(&r);
+    hr_free(p);
+}
+
+void hr_weights_deinit(hr_weight_table *t)
+{
+    for (size_t i = 0; i < t->capacity; i++)
+        if (t->slots[i].key) packed_destroy(t->slots[i].packed);
+    hr_free(t->slots);
+    *t = (hr_weight_table){ 0 };
+}
+
+/* One packing on the pool. The first failure of each worker is kept with its sentence. */
+typedef struct pack_job {
+    hr_packed *packed;
+    const hr_weight *weight;
+    const float *scale;
+    uint8_t *scratch; /* owned; [threads][scratch_bytes] */
+    size_t scratch_bytes;
+    struct pack_fault {
+        hr_status status;
+        char message[HR_MESSAGE_MAX];
+    } * faults; /* owned; [threads] */
+} pack_job;
+
+static void pack_chunk(void *ctx, int worker, int64_t from, int64_t to)
+{
+    pack_job *j = ctx;
+    struct pack_fault *fault = &j->faults[worker];
+    if (fault->status) return;
+    fault->status = hr_pack_panels(j->packed, j->weight, j->scale, from, to,
+                                   j->scratch + (size_t)worker * j->scratch_bytes);
+    if (fault->status) snprintf(fault->message, sizeof fault->message, "%s", hr_message());
+}
+
+static hr_status pack_matrix(hr_cpu_backend *b, const hr_weight *w, const float *scale,
+                             hr_packed *p)
+{
+    size_t threads = (size_t)hr_pool_threads(b->pool);
+    pack_job j = { .packed = p, .weight = w, .scale = scale };
+    j.scratch_bytes = (hr_pack_scratch(w) + 63) & ~(size_t)63;
+    j.scratch = hr_alloc_array0(threads, j.scratch_bytes);
+    j.faults = hr_alloc_array0(threads, sizeof *j.faults);
+    hr_status st = HR_OK;
+    if (!j.scratch || !j.faults)
+        st = hr_fail(HR_RESOURCE_EXHAUSTED, "weight %s: packing buffers", w->name);
+    if (!st) hr_pool_run(b->pool, pack_chunk, &j, p->experts * p->panels, 4);
+    for (size_t i = 0; i < threads && !st; i++)
+        if (j.faults[i].status) st = hr_fail(j.faults[i].status, "%s", j.faults[i].message);
+    hr_free(j.scratch);
+    hr_free(j.faults);
+    return st;
+}
+
+/* I8C: its scales, f32 [N] or [E,N], read whole. */
+static hr_status read_scales(hr_cpu_backend *b, const hr_weight *w, const float **out)
+{
+    *out = NULL;
+    if (w->format != HR_FORMAT_I8C) return HR_OK;
+    int64_t rows = hr_shape_count(w->shape) / w->shape.dim[w->shape.rank - 1];
+    if (!w->scale || hr_shape_count(w->scale->shape) != rows)
+        return hr_fail(HR_INVALID_ARGUMENT, "weight %s: needs one scale per row", w->name);
+    if (w->scale->shape.rank > 1)
+        return hr_fail(HR_INVALID_ARGUMENT, "weight %s: scales are not a vector", w->scale->name);
+    const hr_packed *scale;
+    HR_TRY(hr_weights_get(b, w->scale, &scale));
+    *out = (const float *)scale->data;
+    return HR_OK;
+}
+
+static hr_status pack(hr_cpu_backend *b, const hr_weight *w, hr_packed *p)
+{
+    const float *scale;
+    HR_TRY(read_scales(b, w, &scale));
+    HR_TRY(hr_pack_measure(w, p));
+    hr_region r;
+    HR_TRY(hr_region_map(p->bytes, b->pages, w->name, &r));
+    p->data = r.base;
+    return p->k ? pack_matrix(b, w, scale, p) : hr_pack_vector(p, w);
+}
+
+hr_status hr_weights_get(hr_cpu_backend *b, const hr_weight *w, const hr_packed **out)
+{
+    *out = NULL;
+    hr_weight_table *t = &b->weights;
+    if (t->capacity) {
+        size_t i = slot_of(t, w);
+        if (t->slots[i].key) {
+            *out = t->slots[i].packed;
+            return HR_OK;
+        }
+    }
+    hr_packed *p = hr_new0(hr_packed);
+    if (!p) return hr_fail(HR_RESOURCE_EXHAUSTED, "weight %s", w->name);
+    hr_status st = pack(b, w, p);
+    if (!st) st = table_reserve(t); /* after pack, which may add the scale */
+    if (st) {
+        packed_destroy(p);
+        return st;
+    }
+    t->slots[slot_of(t, w)] = (struct hr_weight_slot){ .key = w, .packed = p };
+    t->used++;
+    t->bytes += p->bytes;
+    *out = p;
+    return HR_OK;
+}
