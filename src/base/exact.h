@@ -51,7 +51,7 @@ static inline double hr_exact_double(uint64_t u)
 /* round(exp(y) · 2^40), ties to even; y above 0 counts as 0, NaN has no mass. */
 static inline uint64_t hr_exact_mass(double y)
 {
-    if (!(y >= HR_MASS_LEAST)) return 0;
+    y = y > HR_MASS_LEAST ? y : HR_MASS_LEAST; /* whose own mass rounds to 0 */
     y = y < 0 ? y : 0;
     double shifted = y * HR_EXACT_LOG2E + HR_EXACT_ROUND;
     double n = shifted - HR_EXACT_ROUND;

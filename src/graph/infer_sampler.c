@@ -14,6 +14,8 @@ static void infer_mask_bits(hr_infer *m)
     logits(m, "x");
     hr_infer_operand(m, 1, "table", HR_SET_U32, "SW");
     hr_infer_operand(m, 2, "slot", HR_SET_I32, "R");
+    hr_infer_require(m, m->node->attrs.n >= 0 && m->node->attrs.n <= m->dim['V'],
+                     "n %d is not in 0 to V", m->node->attrs.n);
     hr_infer_require(m, m->dim['W'] == (m->dim['V'] + 31) / 32, "table has %lld words for V %lld",
                      (long long)m->dim['W'], (long long)m->dim['V']);
     hr_infer_result(m, 0, HR_DTYPE_F32, "RV");
@@ -49,8 +51,8 @@ static void infer_penalties(hr_infer *m)
 
 static void infer_row_status(hr_infer *m)
 {
-    logits(m, "raw");
-    hr_infer_operand(m, 1, "masked", HR_SET_F32, "RV");
+    logits(m, "x");
+    hr_infer_optional(m, 1, "before", HR_SET_I32, "R");
     hr_infer_result(m, 0, HR_DTYPE_I32, "R");
 }
 
@@ -59,6 +61,7 @@ static void infer_temper(hr_infer *m)
     logits(m, "x");
     hr_infer_operand(m, 1, "temperature", HR_SET_F32, "R");
     hr_infer_result(m, 0, HR_DTYPE_F32, "RV");
+    hr_infer_result(m, 1, HR_DTYPE_F32, "R");
 }
 
 static void infer_threshold(hr_infer *m)
@@ -109,7 +112,15 @@ static void infer_rank(hr_infer *m)
 {
     logits(m, "x");
     hr_infer_operand(m, 1, "ids", HR_SET_I32, "R");
+    hr_infer_optional(m, 2, "wanted", HR_SET_I32, "R");
     hr_infer_result(m, 0, HR_DTYPE_I32, "R");
+}
+
+static void infer_log_sum_exp(hr_infer *m)
+{
+    logits(m, "x");
+    hr_infer_optional(m, 1, "wanted", HR_SET_I32, "R");
+    hr_infer_result(m, 0, HR_DTYPE_F32, "R");
 }
 
 static void infer_top_n(hr_infer *m)
@@ -158,6 +169,7 @@ void hr_infer_sampler(hr_infer *m)
         [HR_OP_keep] = infer_keep,
         [HR_OP_choose] = infer_choose,
         [HR_OP_pick] = infer_pick,
+        [HR_OP_log_sum_exp] = infer_log_sum_exp,
         [HR_OP_rank] = infer_rank,
         [HR_OP_top_n] = infer_top_n,
         [HR_OP_count_tokens] = infer_count_tokens,
@@ -166,9 +178,6 @@ void hr_infer_sampler(hr_infer *m)
     if (m->node->op == HR_OP_argmax) {
         logits(m, "x");
         hr_infer_result(m, 0, HR_DTYPE_I32, "R");
-    } else if (m->node->op == HR_OP_log_sum_exp) {
-        logits(m, "x");
-        hr_infer_result(m, 0, HR_DTYPE_F32, "R");
     } else {
         rules[m->node->op](m);
     }
