@@ -26,6 +26,12 @@ static inline uint64_t hr_counter_get(const hr_counter *c)
     return atomic_load_explicit(&((hr_counter *)c)->value, memory_order_relaxed); /* as above */
 }
 
+/* The next of 1, 2, 3 …: unique over all threads. */
+static inline uint64_t hr_counter_next(hr_counter *c)
+{
+    return atomic_fetch_add_explicit(&c->value, 1, memory_order_relaxed) + 1; /* as above */
+}
+
 /* A flag set on one thread and polled on others. */
 typedef struct hr_flag {
     _Atomic int value;

@@ -21,6 +21,9 @@ HR_MUST_USE hr_status hr_request_create(const hr_engine *e, const headrace_reque
                                         hr_request **out);
 void hr_request_destroy(hr_request *r); /* NULL is fine */
 
+/* V, context and logprobs, as sampling parameters are checked against them. */
+hr_sampler_limits hr_engine_sampler_limits(const hr_engine *e);
+
 HR_MUST_USE hr_status hr_engine_create(const headrace_options *o, hr_engine **out);
 void hr_engine_destroy(hr_engine *e);
 /* Takes the request; thread-safe. */
@@ -32,6 +35,7 @@ typedef struct hr_engine_event {
     hr_queue_node node; /* first */
     hr_arena arena;     /* owns what the event points to */
     headrace_event event;
+    size_t start, end; /* TOKENS: its text within the choice's, bytes; for the text thread */
 } hr_engine_event;
 
 /* NULL when none came within timeout_ms (< 0 = for ever). */

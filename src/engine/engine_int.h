@@ -63,7 +63,9 @@ struct headrace_engine {
     int64_t *eos; /* [n_eos], arena; ids in [0, V) */
     size_t n_eos;
     double load_s;
-    hr_buf numerics;
+    hr_buf numerics;         /* JSON object, terminated */
+    size_t weight_bytes;     /* packed */
+    hr_engine_event *polled; /* owned: the event that headrace_poll gave out last */
 
     /* engine thread */
     hr_backend *backend;
@@ -91,6 +93,8 @@ HR_MUST_USE hr_status hr_engine_resolve(hr_engine *e);
 /* How many KV blocks fit: what max_num_seqs × max_model_len needs, within memory. */
 /* `reserved`: bytes of that memory already spoken for (weights, working memory). */
 HR_MUST_USE hr_status hr_engine_size_cache(hr_engine *e, size_t reserved);
+/* Bytes of one KV block over all layers. */
+size_t hr_engine_block_bytes(const hr_engine *e);
 /* loop.c: the engine thread. Sends one hr_fatal (code 0 = ready) to `ready`, then serves. */
 void *hr_engine_loop(void *engine);
 /* text.c: the text thread. */

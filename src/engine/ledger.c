@@ -90,9 +90,9 @@ static void write_row(hr_json_writer *w, const hr_ledger_row *r, bool with_times
 void hr_ledger_manifest(const hr_ledger *l, hr_str numerics, bool with_times, hr_buf *out)
 {
     hr_json_writer w = { .out = out };
-    hr_buf_add_c(out, "{\"headrace\":\"" HR_VERSION "\",\"numerics\":{");
+    hr_buf_add_c(out, "{\"headrace\":\"" HR_VERSION "\",\n\"numerics\":");
     hr_buf_add_str(out, numerics);
-    hr_buf_add_c(out, "},\n\"programs\":[");
+    hr_buf_add_c(out, ",\n\"programs\":[");
     for (size_t i = 0; i < l->n; i++) {
         hr_buf_add_c(out, i ? ",\n" : "\n");
         write_row(&w, &l->rows[i], with_times);

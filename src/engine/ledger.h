@@ -42,7 +42,7 @@ hr_ledger_row *hr_ledger_add(hr_ledger *l, hr_stage stage, int64_t tokens, int64
 /* "tokens=256 requests=8", as log lines and messages name a bucket. */
 void hr_ledger_bucket_text(const hr_ledger_row *r, hr_buf *out);
 /* The manifest: a JSON object with one line per program; equal between two starts but for the
- * times, which `with_times` adds. `numerics` = JSON members of the backend. */
+ * times, which `with_times` adds. `numerics` = a JSON object. */
 void hr_ledger_manifest(const hr_ledger *l, hr_str numerics, bool with_times, hr_buf *out);
 /* Largest peak over all programs, bytes. */
 size_t hr_ledger_peak(const hr_ledger *l);

@@ -80,7 +80,14 @@ static hr_status start(hr_engine *e)
     HR_TRY(hr_engine_size_cache(e, 0));
     HR_TRY(create_programs(e));
     HR_TRY(hr_warm_up(&e->runner, &e->scheduler));
+    hr_buf_add_c(&e->numerics, "{");
     e->backend->v->numerics(e->backend, &e->numerics);
+    hr_buf_printf(&e->numerics, ",\"activation\":\"%s\",\"rows\":\"%s\",\"kv\":\"%s\"}",
+                  hr_dtype_name(e->shapes.build.activation),
+                  e->shapes.build.rows == HR_ROWS_INT8_32 ? "int8 per 32" : "float",
+                  hr_dtype_name(e->shapes.build.kv_dtype));
+    hr_buf_c(&e->numerics);
+    e->weight_bytes = e->backend->v->weight_bytes(e->backend);
     e->load_s += hr_now_s() - begin - e->ledger.total_s;
     return hr_buf_status(&e->numerics);
 }
@@ -262,6 +269,7 @@ void *hr_engine_loop(void *engine)
         hr_log(HR_LOG_ERROR, "engine: the step failed: %s", hr_message());
         announce(&e->to_text, st);
     }
+    hr_queue_close(&e->to_engine); /* what is pushed from here on, its sender keeps */
     for (hr_queue_node *n; (n = hr_queue_try_pop(&e->to_engine));) take(e, (hr_msg *)n);
     end_all(e, HR_FINISH_ABORT);
     stop(e);

@@ -126,8 +126,7 @@ static size_t available_memory(void)
     return bytes;
 }
 
-/* Bytes of one block over all layers, keys and values. */
-static size_t block_bytes(const hr_engine *e)
+size_t hr_engine_block_bytes(const hr_engine *e)
 {
     const hr_kv_spec *specs;
     size_t layers, bytes = 0;
@@ -142,7 +141,7 @@ hr_status hr_engine_size_cache(hr_engine *e, size_t reserved)
 {
     const headrace_options *o = &e->options;
     hr_build_options *b = &e->shapes.build;
-    size_t one = block_bytes(e), limit = (size_t)o->kv_cache_memory_bytes;
+    size_t one = hr_engine_block_bytes(e), limit = (size_t)o->kv_cache_memory_bytes;
     int64_t want = o->max_num_seqs * b->table_width;
     if (limit == 0) {
         size_t available = available_memory();

@@ -1,0 +1,239 @@
+/* Making and ending an engine; the thread-safe door.
+ *
+ * Runs on the caller's threads. It starts two threads and owns their queues; everything else in
+ * here only reads what was fixed before the engine was ready. */
+#include "engine/engine.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "engine/engine_int.h"
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+/* A copy of an option's text, so that the caller may free its own. */
+static hr_status keep(hr_engine *e, const char **text)
+{
+    if (!*text) return HR_OK;
+    *text = hr_arena_copy(&e->arena, *text, strlen(*text));
+    return *text ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "options");
+}
+
+static hr_status keep_options(hr_engine *e, const headrace_options *o)
+{
+    if (o->size != sizeof *o)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "headrace_options: size %zu, expected %zu: call "
+                       "headrace_options_init",
+                       o->size, sizeof *o);
+    e->options = *o;
+    const char **texts[] = { &e->options.model,       &e->options.device, &e->options.dtype,
+                             &e->options.load_format, &e->options.isa,    &e->options.logprobs_mode,
+                             &e->options.buckets_json };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) HR_TRY(keep(e, texts[i]));
+    if (!e->options.model) return hr_fail(HR_INVALID_ARGUMENT, "no model was named");
+    const char *device = e->options.device;
+    if (device && strcmp(device, "cpu") && strcmp(device, "ref"))
+        return hr_fail(HR_INVALID_ARGUMENT, "--device %s: this build has cpu and ref", device);
+    return HR_OK;
+}
+
+static hr_status load_model(hr_engine *e)
+{
+    hr_model_options o = { .load_format = HR_LOAD_AUTO };
+    const char *format = e->options.load_format ? e->options.load_format : "auto";
+    if (!strcmp(format, "dummy")) o.load_format = HR_LOAD_DUMMY;
+    else if (strcmp(format, "auto"))
+        return hr_fail(HR_INVALID_ARGUMENT, "--load-format %s: it is auto or dummy", format);
+    hr_buf path = { 0 };
+    hr_status st = hr_model_locate(e->options.model, &path);
+    if (!st) st = hr_model_load(hr_buf_c(&path), &o, &e->model);
+    hr_buf_deinit(&path);
+    return st;
+}
+
+/* The checkpoint's vocabulary as the tokenizer's own description of one. */
+static hr_status load_tokenizer(hr_engine *e)
+{
+    const hr_model_vocab *v = hr_model_vocab_get(e->model);
+    if (v->n_templates) e->chat_template = v->templates[0].text;
+    if (v->tokenizer_json.n) return hr_tokenizer_load_json(v->tokenizer_json, &e->tokenizer);
+    if (!v->gguf_model) return HR_OK;
+    hr_vocab_spec spec = { .model = v->gguf_model,
+                           .pre = v->gguf_pre,
+                           .tokens = v->tokens,
+                           .scores = v->scores,
+                           .types = v->types,
+                           .n_tokens = v->n_tokens,
+                           .merges = v->merges,
+                           .n_merges = v->n_merges,
+                           .bos = v->bos,
+                           .eos = v->eos,
+                           .unk = v->unk,
+                           .add_bos = v->add_bos,
+                           .add_eos = v->add_eos,
+                           .add_space_prefix = v->add_space_prefix };
+    return hr_tokenizer_create(&spec, &e->tokenizer);
+}
+
+static hr_status init_queues(hr_engine *e)
+{
+    e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (e->wake_fd < 0) return hr_fail(HR_RESOURCE_EXHAUSTED, "eventfd: %s", strerror(errno));
+    HR_TRY(hr_queue_init(&e->to_engine, -1));
+    HR_TRY(hr_queue_init(&e->to_text, -1));
+    HR_TRY(hr_queue_init(&e->free_steps, -1));
+    HR_TRY(hr_queue_init(&e->ready, -1));
+    return hr_queue_init(&e->to_caller, e->wake_fd);
+}
+
+/* Waits for the engine thread to have warmed up, or to have failed. */
+static hr_status await_ready(hr_engine *e)
+{
+    hr_fatal *f = (hr_fatal *)hr_queue_pop(&e->ready, -1);
+    if (!f) return hr_fail(HR_RESOURCE_EXHAUSTED, "the engine thread could not report");
+    hr_status st = f->code ? hr_fail(f->code, "%s", f->message) : HR_OK;
+    hr_free(f);
+    return st;
+}
+
+static hr_status start(hr_engine *e, const headrace_options *o)
+{
+    double begin = hr_now_s();
+    hr_status st = init_queues(e);
+    if (!st) st = keep_options(e, o);
+    if (!st) st = load_model(e);
+    if (!st) st = load_tokenizer(e);
+    if (!st) st = hr_engine_resolve(e);
+    if (!st) st = hr_text_create(e, &e->text);
+    e->load_s = hr_now_s() - begin;
+    if (!st) st = hr_thread_start(&e->text_thread, "hr-text", hr_text_loop, e);
+    if (!st) st = hr_thread_start(&e->engine_thread, "hr-engine", hr_engine_loop, e);
+    return st ? st : await_ready(e);
+}
+
+hr_status hr_engine_create(const headrace_options *o, hr_engine **out)
+{
+    *out = NULL;
+    hr_engine *e = hr_new0(hr_engine);
+    if (!e) return hr_fail(HR_RESOURCE_EXHAUSTED, "engine");
+    e->wake_fd = -1;
+    if (o->log) hr_log_set((hr_log_sink)o->log, o->log_context, HR_LOG_DEBUG);
+    hr_status st = start(e, o);
+    if (st) {
+        char message[HR_MESSAGE_MAX];
+        memcpy(message, hr_message(), sizeof message);
+        hr_engine_destroy(e);
+        return hr_fail(st, "%s", message);
+    }
+    *out = e;
+    return HR_OK;
+}
+
+/* ---- end ------------------------------------------------------------------------------------- */
+
+static void drain(hr_queue *q)
+{
+    for (hr_queue_node *n; (n = hr_queue_try_pop(q));) hr_free(n);
+}
+
+static void destroy_queues(hr_engine *e)
+{
+    if (e->wake_fd < 0) return;
+    for (hr_queue_node *n; (n = hr_queue_try_pop(&e->to_caller));)
+        hr_engine_event_destroy((hr_engine_event *)n);
+    drain(&e->ready);
+    hr_queue_deinit(&e->to_caller);
+    hr_queue_deinit(&e->to_text);
+    hr_queue_deinit(&e->to_engine);
+    hr_queue_deinit(&e->free_steps);
+    hr_queue_deinit(&e->ready);
+    close(e->wake_fd);
+}
+
+void hr_engine_destroy(hr_engine *e)
+{
+    if (!e) return;
+    hr_flag_set(&e->stop, 1);
+    if (e->wake_fd >= 0) hr_queue_close(&e->to_engine);
+    hr_thread_join(&e->engine_thread);
+    if (e->wake_fd >= 0) hr_queue_close(&e->to_text);
+    hr_thread_join(&e->text_thread);
+    hr_text_destroy(e->text);
+    destroy_queues(e);
+    hr_ledger_deinit(&e->ledger);
+    hr_tokenizer_destroy(e->tokenizer);
+    hr_model_release(e->model);
+    hr_buf_deinit(&e->numerics);
+    hr_arena_deinit(&e->arena);
+    hr_free(e);
+}
+
+/* ---- the door -------------------------------------------------------------------------------- */
+
+hr_sampler_limits hr_engine_sampler_limits(const hr_engine *e)
+{
+    return (hr_sampler_limits){ .vocab = e->shapes.sampler.vocab,
+                                .used_vocab = e->shapes.sampler.used_vocab,
+                                .max_model_len = e->max_model_len,
+                                .max_logprobs = e->options.max_logprobs };
+}
+
+hr_status hr_engine_submit(hr_engine *e, hr_request *r, uint64_t *id)
+{
+    r->id = *id = hr_counter_next(&e->next_id);
+    if (hr_queue_push(&e->to_text, &r->msg.node)) return HR_OK;
+    hr_request_destroy(r);
+    return hr_fail(HR_UNAVAILABLE, "the engine is stopping");
+}
+
+hr_status hr_engine_cancel(hr_engine *e, uint64_t id)
+{
+    hr_cancel *c = hr_new0(hr_cancel);
+    if (!c) return hr_fail(HR_RESOURCE_EXHAUSTED, "cancel");
+    c->msg.kind = HR_MSG_CANCEL;
+    c->request = id;
+    c->choice = HR_ALL_CHOICES;
+    if (hr_queue_push(&e->to_text, &c->msg.node)) return HR_OK;
+    hr_free(c);
+    return hr_fail(HR_UNAVAILABLE, "the engine is stopping");
+}
+
+hr_engine_event *hr_engine_poll(hr_engine *e, int timeout_ms)
+{
+    uint64_t count;
+    ssize_t n =
+        read(e->wake_fd, &count, sizeof count); /* events pushed from here on set it again */
+    (void)n;
+    hr_engine_event *v = (hr_engine_event *)hr_queue_pop(&e->to_caller, timeout_ms);
+    if (v && hr_queue_length(&e->to_caller)) {
+        uint64_t one = 1; /* more are waiting: stay readable */
+        n = write(e->wake_fd, &one, sizeof one);
+    }
+    return v;
+}
+
+void hr_engine_event_destroy(hr_engine_event *v)
+{
+    if (!v) return;
+    hr_arena_deinit(&v->arena);
+    hr_free(v);
+}
+
+const hr_tokenizer *hr_engine_tokenizer(const hr_engine *e)
+{
+    return e->tokenizer;
+}
+
+const hr_model *hr_engine_model(const hr_engine *e)
+{
+    return e->model;
+}
+
+const hr_ledger *hr_engine_ledger(const hr_engine *e)
+{
+    return &e->ledger;
+}

@@ -1,0 +1,161 @@
+/* A caller's request, copied and checked.
+ *
+ * Runs on the caller's thread. After this the caller's pointers are never read again, and what can
+ * be known without the tokenizer has been refused by the name of its field. */
+#include <string.h>
+
+#include "base/utf8.h"
+#include "engine/engine_int.h"
+
+static hr_status copy_bytes(hr_arena *a, const void *p, size_t n, size_t item, const void **out)
+{
+    *out = NULL;
+    if (!n) return HR_OK;
+    if (!p) return hr_fail(HR_INVALID_ARGUMENT, "a list of %zu entries is NULL", n);
+    void *copy = hr_arena_array(a, n, item);
+    if (!copy) return hr_fail(HR_RESOURCE_EXHAUSTED, "request");
+    memcpy(copy, p, n * item);
+    *out = copy;
+    return HR_OK;
+}
+
+static hr_status copy_text(hr_arena *a, const char *p, size_t n, const char *field, hr_str *out)
+{
+    *out = (hr_str){ 0 };
+    if (!p) return HR_OK;
+    if (!hr_utf8_valid((hr_str){ p, n }))
+        return hr_fail(HR_INVALID_ARGUMENT, "%s is not valid UTF-8", field);
+    char *copy = hr_arena_copy(a, p, n);
+    if (!copy) return hr_fail(HR_RESOURCE_EXHAUSTED, "%s", field);
+    *out = (hr_str){ copy, n };
+    return HR_OK;
+}
+
+static hr_status copy_texts(hr_arena *a, const char *const *p, size_t n, const char *field,
+                            const hr_str **out)
+{
+    *out = NULL;
+    if (!n) return HR_OK;
+    if (!p) return hr_fail(HR_INVALID_ARGUMENT, "%s is NULL", field);
+    hr_str *list = hr_arena_array(a, n, sizeof *list);
+    if (!list) return hr_fail(HR_RESOURCE_EXHAUSTED, "%s", field);
+    for (size_t i = 0; i < n; i++) {
+        if (!p[i]) return hr_fail(HR_INVALID_ARGUMENT, "%s[%zu] is NULL", field, i);
+        HR_TRY(copy_text(a, p[i], strlen(p[i]), field, &list[i]));
+    }
+    *out = list;
+    return HR_OK;
+}
+
+static hr_status copy_lists(hr_arena *a, const headrace_sampling *in, hr_sampling *s)
+{
+    const size_t id = sizeof(int64_t);
+    s->n_stop = in->n_stop;
+    s->n_stop_token_ids = in->n_stop_token_ids;
+    s->n_logit_bias = in->n_logit_bias;
+    s->n_allowed_token_ids = in->n_allowed_token_ids;
+    s->n_bad_words = in->n_bad_words;
+    s->n_logprob_token_ids = in->n_logprob_token_ids;
+    HR_TRY(copy_texts(a, in->stop, in->n_stop, "stop", &s->stop));
+    HR_TRY(copy_texts(a, in->bad_words, in->n_bad_words, "bad_words", &s->bad_words));
+    HR_TRY(copy_bytes(a, in->stop_token_ids, in->n_stop_token_ids, id,
+                      (const void **)&s->stop_token_ids));
+    HR_TRY(
+        copy_bytes(a, in->logit_bias_ids, in->n_logit_bias, id, (const void **)&s->logit_bias_ids));
+    HR_TRY(copy_bytes(a, in->logit_bias_values, in->n_logit_bias, sizeof(double),
+                      (const void **)&s->logit_bias_values));
+    HR_TRY(copy_bytes(a, in->logprob_token_ids, in->n_logprob_token_ids, id,
+                      (const void **)&s->logprob_token_ids));
+    if (in->allowed_token_ids && in->n_allowed_token_ids == 0)
+        return hr_fail(HR_INVALID_ARGUMENT, "allowed_token_ids is empty");
+    return copy_bytes(a, in->allowed_token_ids, in->n_allowed_token_ids, id,
+                      (const void **)&s->allowed_token_ids);
+}
+
+static hr_status copy_sampling(const hr_engine *e, hr_request *r, const headrace_sampling *in)
+{
+    hr_sampling *s = &r->sampling;
+    hr_sampling_init(s);
+    s->n = in->n;
+    s->temperature = in->temperature;
+    s->top_k = in->top_k;
+    s->top_p = in->top_p;
+    s->min_p = in->min_p;
+    s->presence_penalty = in->presence_penalty;
+    s->frequency_penalty = in->frequency_penalty;
+    s->repetition_penalty = in->repetition_penalty;
+    s->seed = in->seed;
+    s->max_tokens = in->max_tokens;
+    s->min_tokens = in->min_tokens;
+    s->ignore_eos = in->ignore_eos != 0;
+    s->include_stop_str_in_output = in->include_stop_str_in_output != 0;
+    s->skip_special_tokens = in->skip_special_tokens != 0;
+    s->logprobs = in->logprobs;
+    s->prompt_logprobs = in->prompt_logprobs;
+    HR_TRY(copy_lists(&r->arena, in, s));
+    hr_sampler_limits limits = hr_engine_sampler_limits(e);
+    HR_TRY(hr_sampling_check(s, &limits));
+    return hr_sampling_draw_seed(s);
+}
+
+static hr_status copy_prompt_ids(const hr_engine *e, hr_request *r, const headrace_request *in)
+{
+    int64_t vocab = e->shapes.sampler.vocab;
+    int32_t *ids = hr_arena_array(&r->arena, in->n_prompt_ids, sizeof *ids);
+    if (!ids) return hr_fail(HR_RESOURCE_EXHAUSTED, "prompt");
+    for (size_t i = 0; i < in->n_prompt_ids; i++) {
+        int64_t id = in->prompt_ids[i];
+        if (id < 0 || id >= vocab)
+            return hr_fail(HR_INVALID_ARGUMENT, "prompt: token id %lld is not in [0, %lld)",
+                           (long long)id, (long long)vocab);
+        ids[i] = (int32_t)id;
+    }
+    r->prompt_ids = ids;
+    r->n_prompt_ids = in->n_prompt_ids;
+    return HR_OK;
+}
+
+static hr_status copy_prompt(const hr_engine *e, hr_request *r, const headrace_request *in)
+{
+    int given = (in->prompt != NULL) + (in->prompt_ids != NULL) + (in->messages_json != NULL);
+    if (given != 1)
+        return hr_fail(HR_INVALID_ARGUMENT, "give one of prompt, prompt_ids and messages, not %d",
+                       given);
+    r->add_special_tokens = in->add_special_tokens != 0;
+    if (in->prompt_ids) return copy_prompt_ids(e, r, in);
+    if (!e->tokenizer)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "the model has no tokenizer: give prompt_ids instead of text");
+    HR_TRY(copy_text(&r->arena, in->prompt, in->prompt_bytes, "prompt", &r->prompt));
+    r->has_prompt = in->prompt != NULL;
+    if (!in->messages_json) return HR_OK;
+    HR_TRY(copy_text(&r->arena, in->messages_json, strlen(in->messages_json), "messages",
+                     &r->messages_json));
+    return copy_text(&r->arena, in->tools_json, in->tools_json ? strlen(in->tools_json) : 0,
+                     "tools", &r->tools_json);
+}
+
+hr_status hr_request_create(const hr_engine *e, const headrace_request *in, hr_request **out)
+{
+    *out = NULL;
+    hr_request *r = hr_new0(hr_request);
+    if (!r) return hr_fail(HR_RESOURCE_EXHAUSTED, "request");
+    r->msg.kind = HR_MSG_REQUEST;
+    headrace_sampling defaults;
+    headrace_sampling_init(e, &defaults);
+    hr_status st = copy_prompt(e, r, in);
+    if (!st) st = copy_sampling(e, r, in->sampling ? in->sampling : &defaults);
+    if (st) {
+        hr_request_destroy(r);
+        return st;
+    }
+    *out = r;
+    return HR_OK;
+}
+
+void hr_request_destroy(hr_request *r)
+{
+    if (!r) return;
+    hr_arena_deinit(&r->arena);
+    hr_free(r);
+}

@@ -1,0 +1,287 @@
+/* From tokens to events: text, stop strings, finish reasons.
+ *
+ * Text thread; owns each choice's text and the tokens whose text is held back. A token is released
+ * with its text once no stop string can begin inside what is released, so joined deltas always
+ * equal the whole text, and ids, log-probabilities and offsets end where the text ends. */
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/utf8.h"
+#include "engine/text_int.h"
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static hr_engine_event *new_event(headrace_event_kind kind, uint64_t request, uint32_t choice)
+{
+    hr_engine_event *v = hr_new0(hr_engine_event);
+    if (!v) {
+        hr_log(HR_LOG_ERROR, "engine: req=%llu: no memory for an event",
+               (unsigned long long)request);
+        return NULL;
+    }
+    v->event.size = sizeof v->event;
+    v->event.kind = kind;
+    v->event.id = request;
+    v->event.choice = choice;
+    v->event.stop_token_id = -1;
+    return v;
+}
+
+static void emit(hr_text *t, hr_engine_event *v)
+{
+    if (v && !hr_queue_push(&t->engine->to_caller, &v->node)) hr_engine_event_destroy(v);
+}
+
+void hr_text_started(hr_text *t, const hr_reply *reply)
+{
+    hr_engine_event *v = new_event(HEADRACE_EVENT_STARTED, reply->request->id, 0);
+    int64_t *ids = v ? hr_arena_array(&v->arena, reply->prompt.n, sizeof *ids) : NULL;
+    for (size_t i = 0; ids && i < reply->prompt.n; i++) ids[i] = reply->prompt.p[i];
+    if (v) {
+        v->event.prompt_ids = ids;
+        v->event.n_prompt_ids = ids ? reply->prompt.n : 0;
+        v->event.seed = reply->request->sampling.seed;
+    }
+    emit(t, v);
+}
+
+void hr_text_failed(hr_text *t, uint64_t request, hr_status code, const char *message)
+{
+    hr_engine_event *v = new_event(HEADRACE_EVENT_FAILED, request, 0);
+    if (v) {
+        v->event.status = (int)code;
+        v->event.message = hr_arena_copy(&v->arena, message, strlen(message));
+    }
+    emit(t, v);
+}
+
+void hr_text_done(hr_text *t, uint64_t request)
+{
+    emit(t, new_event(HEADRACE_EVENT_DONE, request, 0));
+}
+
+/* ---- log-probabilities ----------------------------------------------------------------------- */
+
+/* The bytes an id stands for, as long as the engine lives. */
+static void set_bytes(const hr_text *t, headrace_token *token)
+{
+    const hr_tokenizer *tokenizer = t->engine->tokenizer;
+    int32_t id = (int32_t)token->chosen.token_id;
+    hr_str bytes = tokenizer ? hr_tokenizer_token_bytes(tokenizer, id) : (hr_str){ "", 0 };
+    token->bytes = bytes.n ? bytes.p : "";
+    token->n_bytes = bytes.n;
+}
+
+static size_t count_ids(const int32_t *ids, size_t most)
+{
+    size_t n = 0;
+    while (n < most && ids[n] >= 0) n++;
+    return n;
+}
+
+/* Top entries by falling probability, then the ids that were asked for by name. */
+static void set_top(hr_engine_event *v, headrace_token *token, const hr_step_message *m,
+                    int64_t row, const hr_sampling *s)
+{
+    const int32_t *ids = m->top_ids + row * m->top;
+    size_t wanted = s->logprobs > 0 ? (size_t)s->logprobs : 0;
+    size_t top = count_ids(ids, wanted < (size_t)m->top ? wanted : (size_t)m->top);
+    size_t n = top + s->n_logprob_token_ids;
+    headrace_logprob *list = hr_arena_array(&v->arena, n, sizeof *list);
+    if (!list) return;
+    for (size_t k = 0; k < top; k++)
+        list[k] = (headrace_logprob){ ids[k], (double)m->top_logprobs[row * m->top + (int64_t)k],
+                                      (int64_t)k + 1 };
+    for (size_t k = 0; k < s->n_logprob_token_ids; k++)
+        list[top + k] =
+            (headrace_logprob){ s->logprob_token_ids[k],
+                                (double)m->extra_logprobs[row * HR_SAMPLING_MAX_EXTRA + (int64_t)k],
+                                0 };
+    token->top = list;
+    token->n_top = n;
+}
+
+void hr_text_prompt(hr_text *t, const hr_reply *reply, const hr_prompt_logprobs *p)
+{
+    hr_engine_event *v = new_event(HEADRACE_EVENT_PROMPT, reply->request->id, 0);
+    size_t n = (size_t)p->n, width = (size_t)p->width;
+    headrace_token *tokens = v ? hr_arena_array(&v->arena, n, sizeof *tokens) : NULL;
+    for (size_t i = 0; tokens && i < n; i++) {
+        tokens[i].chosen = (headrace_logprob){ reply->prompt.p[i], i ? (double)p->logprob[i] : 0,
+                                               i ? p->rank[i] : 0 };
+        set_bytes(t, &tokens[i]);
+        size_t top = i ? count_ids(p->top_ids + i * width, width) : 0;
+        headrace_logprob *list = hr_arena_array(&v->arena, top, sizeof *list);
+        for (size_t k = 0; list && k < top; k++)
+            list[k] = (headrace_logprob){ p->top_ids[i * width + k],
+                                          (double)p->top_logprob[i * width + k], (int64_t)k + 1 };
+        tokens[i].top = list;
+        tokens[i].n_top = list ? top : 0;
+    }
+    if (v) v->event.tokens = tokens;
+    if (v) v->event.n_tokens = tokens ? n : 0;
+    emit(t, v);
+}
+
+/* ---- releasing text -------------------------------------------------------------------------- */
+
+/* Sends held tokens whose text ends by `until`; with `all`, every token, text cut at `until`. */
+static void release(hr_text *t, hr_choice *c, size_t until, bool all)
+{
+    while (c->first && (all || c->first->end <= until)) {
+        hr_engine_event *v = c->first;
+        c->first = (hr_engine_event *)v->node.next;
+        if (!c->first) c->last = NULL;
+        if (all && v->start >= until && v->end > v->start) { /* its text was cut away */
+            hr_engine_event_destroy(v);
+            continue;
+        }
+        size_t end = v->end < until ? v->end : until;
+        size_t from = c->released < end ? c->released : end;
+        v->event.text = hr_arena_copy(&v->arena, c->text.p ? c->text.p + from : "", end - from);
+        v->event.text_bytes = v->event.text ? end - from : 0;
+        c->released = end;
+        emit(t, v);
+    }
+}
+
+/* Where text that may still grow into a stop string begins. */
+static size_t held_from(const hr_choice *c, const hr_sampling *s)
+{
+    hr_str text = hr_buf_str(&c->text);
+    size_t from = text.n;
+    for (size_t i = 0; i < s->n_stop; i++) {
+        hr_str stop = s->stop[i];
+        size_t most = stop.n - 1 < text.n - c->searched ? stop.n - 1 : text.n - c->searched;
+        for (size_t n = most; n > 0; n--) {
+            if (!hr_str_ends(text, hr_str_slice(stop, 0, n))) continue;
+            if (text.n - n < from) from = text.n - n;
+            break;
+        }
+    }
+    return from;
+}
+
+/* The earliest stop string that begins at or after c->searched; SIZE_MAX when there is none. */
+static size_t find_stop(const hr_choice *c, const hr_sampling *s, hr_str *which)
+{
+    size_t best = SIZE_MAX;
+    for (size_t i = 0; i < s->n_stop; i++) {
+        size_t at = hr_str_find(hr_buf_str(&c->text), s->stop[i], c->searched);
+        if (at >= best) continue;
+        best = at;
+        *which = s->stop[i];
+    }
+    return best;
+}
+
+static void close_choice(hr_text *t, const hr_reply *reply, hr_choice *c, hr_finish finish)
+{
+    c->finished = true;
+    hr_engine_event *v =
+        new_event(HEADRACE_EVENT_FINISHED, reply->request->id, (uint32_t)(c - reply->choices));
+    if (v) {
+        v->event.finish_reason = hr_finish_name(finish);
+        v->event.output_tokens = c->n_output;
+        v->event.stop_token_id = c->stop_id;
+        if (c->stop_string)
+            v->event.stop_string = hr_arena_copy(&v->arena, c->stop_string, strlen(c->stop_string));
+    }
+    emit(t, v);
+}
+
+/* After new text: looks for stop strings, releases what can be. True when one was met. */
+static bool advance(hr_text *t, hr_reply *reply, hr_choice *c, bool last)
+{
+    const hr_sampling *s = &reply->request->sampling;
+    hr_str stop;
+    size_t at = c->n_output > s->min_tokens ? find_stop(c, s, &stop) : SIZE_MAX;
+    if (at != SIZE_MAX) {
+        c->stop_string = stop.p;
+        release(t, c, s->include_stop_str_in_output ? at + stop.n : at, true);
+        return true;
+    }
+    size_t until = last ? c->text.n : held_from(c, s);
+    if (c->n_output <= s->min_tokens) until = c->searched = c->text.n; /* stop strings wait too */
+    else c->searched = until;
+    release(t, c, until, last);
+    return false;
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+/* The id that ended a choice shows no text, unless it was asked for. */
+static bool hides_text(const hr_step_row *row, const hr_sampling *s)
+{
+    return row->finish == HR_FINISH_STOP && !s->include_stop_str_in_output;
+}
+
+static hr_status push_text(hr_text *t, hr_choice *c, const hr_step_row *row, const hr_sampling *s)
+{
+    size_t before = c->text.n;
+    hr_status st = HR_OK;
+    if (t->engine->tokenizer && !hides_text(row, s))
+        st = hr_detok_push(&c->detok, row->token, &c->text);
+    if (!st && row->finish && t->engine->tokenizer) st = hr_detok_flush(&c->detok, &c->text);
+    c->characters += hr_utf8_length(hr_str_slice(hr_buf_str(&c->text), before, c->text.n));
+    return st;
+}
+
+static void hold(hr_choice *c, hr_engine_event *v)
+{
+    v->node.next = NULL;
+    if (c->last) c->last->node.next = &v->node;
+    else c->first = v;
+    c->last = v;
+}
+
+static void add_token(hr_text *t, hr_reply *reply, hr_choice *c, const hr_step_message *m,
+                      int64_t i)
+{
+    const hr_step_row *row = &m->rows[i];
+    const hr_sampling *s = &reply->request->sampling;
+    hr_engine_event *v = new_event(HEADRACE_EVENT_TOKENS, row->request, row->choice);
+    headrace_token *token = v ? hr_arena_new(&v->arena, headrace_token) : NULL;
+    if (!token) {
+        hr_engine_event_destroy(v);
+        return;
+    }
+    token->chosen = (headrace_logprob){ row->token, (double)row->logprob, row->rank };
+    token->text_offset = c->characters;
+    set_bytes(t, token);
+    if (s->logprobs >= 0) set_top(v, token, m, i, s);
+    v->event.tokens = token;
+    v->event.n_tokens = 1;
+    v->start = c->text.n;
+    if (push_text(t, c, row, s)) hr_log(HR_LOG_ERROR, "engine: %s", hr_message());
+    v->end = c->text.n;
+    hold(c, v);
+    c->n_output++;
+}
+
+bool hr_text_token(hr_text *t, hr_reply *reply, const hr_step_message *m, int64_t i)
+{
+    const hr_step_row *row = &m->rows[i];
+    hr_choice *c = &reply->choices[row->choice];
+    if (c->finished) return false; /* a surplus token: the engine had not heard yet */
+    if (row->token >= 0 && !reply->score_only) add_token(t, reply, c, m, i);
+    c->stop_id = row->stop_id;
+    bool stopped = advance(t, reply, c, row->finish != HR_FINISH_NONE);
+    if (stopped) c->stop_id = -1;
+    if (stopped) close_choice(t, reply, c, HR_FINISH_STOP);
+    else if (row->finish) close_choice(t, reply, c, row->finish);
+    return stopped && !row->finish;
+}
+
+void hr_text_finish(hr_text *t, hr_reply *reply, uint32_t choice, hr_finish finish)
+{
+    hr_choice *c = &reply->choices[choice];
+    if (c->finished) return;
+    size_t before = c->text.n;
+    if (t->engine->tokenizer && hr_detok_flush(&c->detok, &c->text))
+        hr_log(HR_LOG_ERROR, "engine: %s", hr_message());
+    if (c->last) c->last->end += c->text.n - before;
+    release(t, c, c->text.n, true);
+    close_choice(t, reply, c, finish);
+}
