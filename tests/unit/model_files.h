@@ -44,7 +44,7 @@ static inline int scratch_teardown(void **state)
 /* scratch/name; a ring of four, so that two may be in use. */
 static inline const char *at(const char *name)
 {
-    static char ring[4][256];
+    static char ring[4][512];
     static int next;
     char *p = ring[next++ % 4];
     snprintf(p, sizeof ring[0], "%s/%s", scratch, name);
@@ -98,6 +98,38 @@ static inline void watch_start(watch *w, long countdown)
     *w =
         (watch){ .countdown = countdown, .as_hook = { watch_alloc, watch_realloc, watch_free, w } };
     hr_set_allocator(&w->as_hook);
+}
+
+/* ---- noise -------------------------------------------------------------------------------- */
+
+/* xorshift64*, so that a failing round can be made again from its number. */
+static inline uint64_t noise(uint64_t *state)
+{
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * UINT64_C(0x2545F4914F6CDD1D);
+}
+
+/* Damages 1 to 8 places of n bytes: a bit, a byte, or an 8-byte number of an ugly kind. */
+static inline void damage(char *p, size_t n, uint64_t *state)
+{
+    static const uint64_t ugly[] = { 0,
+                                     1,
+                                     UINT64_MAX,
+                                     INT64_MAX,
+                                     UINT64_C(1) << 63,
+                                     UINT64_C(1) << 32,
+                                     UINT32_MAX,
+                                     UINT64_C(1) << 62 };
+    for (uint64_t k = noise(state) % 8 + 1; k; k--) {
+        size_t i = noise(state) % n;
+        switch (noise(state) % 3) {
+        case 0: p[i] = (char)(p[i] ^ (1 << noise(state) % 8)); break;
+        case 1: p[i] = (char)noise(state); break;
+        default: memcpy(p + i, &ugly[noise(state) % 8], n - i < 8 ? n - i : 8);
+        }
+    }
 }
 
 /* ---- GGUF --------------------------------------------------------------------------------- */

@@ -414,6 +414,41 @@ static void refuses_overlap(void **state)
     refuses(&b, "tensor 'k' is at offset 0, 32 is expected");
 }
 
+/* 3,000 damaged files: read or refused, never anything else (ASan and UBSan watch). */
+static void survives_damage(void **state)
+{
+    (void)state;
+    gguf_file f;
+    hr_buf b = { 0 };
+    add_good_parts(&f);
+    gguf_finish(&f, &b);
+    char *copy = malloc(b.n);
+    for (uint64_t round = 1; round <= 3000; round++) {
+        uint64_t seed = round * 977;
+        opened o;
+        watch w;
+        memcpy(copy, b.p, b.n);
+        damage(copy, b.n, &seed);
+        put_file("damaged.gguf", copy, b.n);
+        watch_start(&w, -1);
+        hr_status st = open_gguf("damaged.gguf", &o);
+        for (size_t i = 0; i < o.c.n && !st; i++) {
+            hr_tensor *t = o.c.tensors[i];
+            void *row = malloc(hr_format_row_bytes(t->weight.format,
+                                                   t->weight.shape.dim[t->weight.shape.rank - 1]));
+            assert_int_equal(t->weight.read_rows(&t->weight, 0, 1, row), HR_OK);
+            free(row);
+        }
+        close_gguf(&o);
+        hr_set_allocator(NULL);
+        if (st && st != HR_INVALID_ARGUMENT && st != HR_DATA_LOSS)
+            fail_msg("round %llu: %s", (unsigned long long)round, hr_message());
+        assert_true(w.largest <= 1 << 20);
+    }
+    free(copy);
+    hr_buf_deinit(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -428,6 +463,7 @@ int main(void)
         cmocka_unit_test(takes_mixed_formats),
         cmocka_unit_test(refuses_two_tensors_of_one_name_and_gaps),
         cmocka_unit_test(refuses_overlap),
+        cmocka_unit_test(survives_damage),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

@@ -265,6 +265,33 @@ static void refuses_bad_indices(void **state)
     unlink(at(INDEX));
 }
 
+/* 3,000 damaged files: read or refused, never anything else (ASan and UBSan watch). */
+static void survives_damage(void **state)
+{
+    (void)state;
+    static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"}," ENTRY(
+        "model.norm.weight", "F32", "[2,2]", "0", "16") "," ENTRY("b", "F16", "[1,3]", "16",
+                                                                  "22") "}";
+    hr_buf b = { 0 };
+    put_u64(&b, sizeof header - 1);
+    hr_buf_add_c(&b, header);
+    hr_buf_add(&b, bytes, 22);
+    char *copy = malloc(b.n);
+    for (uint64_t round = 1; round <= 3000; round++) {
+        uint64_t seed = round * 977;
+        opened o;
+        memcpy(copy, b.p, b.n);
+        damage(copy, b.n, &seed);
+        put_file("damaged.safetensors", copy, b.n);
+        hr_status st = open_file("damaged.safetensors", &o);
+        close_file(&o);
+        if (st && st != HR_INVALID_ARGUMENT && st != HR_DATA_LOSS)
+            fail_msg("round %llu: %s", (unsigned long long)round, hr_message());
+    }
+    free(copy);
+    hr_buf_deinit(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +301,7 @@ int main(void)
         cmocka_unit_test(refuses_bad_headers),
         cmocka_unit_test(refuses_overlaps_and_gaps),
         cmocka_unit_test(survives_short_memory),
+        cmocka_unit_test(survives_damage),
         cmocka_unit_test(reads_only_the_files_of_the_index),
         cmocka_unit_test(refuses_bad_shards),
         cmocka_unit_test(refuses_bad_indices),
