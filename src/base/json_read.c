@@ -110,6 +110,8 @@ static bool hex4(const char *s, uint32_t *out)
 static hr_status unescape_unicode(parser *p, hr_str raw, size_t *used, uint32_t *c)
 {
     uint32_t low;
+    *used = 0;
+    *c = 0;
     if (raw.n < 5 || !hex4(raw.p + 1, c)) return fault(p, "\\u needs four hexadecimal digits");
     *used = 5;
     if (*c < 0xD800 || *c > 0xDFFF) return HR_OK;

@@ -60,16 +60,19 @@ static hr_status take(reader *r, void *to, size_t n)
 
 static hr_status take_u32(reader *r, uint32_t *out)
 {
+    *out = 0;
     return take(r, out, sizeof *out);
 }
 
 static hr_status take_u64(reader *r, uint64_t *out)
 {
+    *out = 0;
     return take(r, out, sizeof *out);
 }
 
 static hr_status take_str(reader *r, hr_str *out)
 {
+    *out = (hr_str){ 0 };
     uint64_t n;
     HR_TRY(take_u64(r, &n));
     if (n > left(r)) return fault(r, "a string is longer than the file");
