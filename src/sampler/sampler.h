@@ -83,7 +83,6 @@ typedef struct hr_sampler_state {
     uint64_t seed;               /* of this choice */
     hr_id_list stop;             /* EOS ids and stop_token_ids: banned until min_tokens */
     hr_id_list allowed;          /* [] = all; arena */
-    int32_t longest_bad_word;    /* ids */
     int32_t counts_slot;         /* 0 = none; set by hr_sampler_state_set_slots */
     int32_t allowed_slot;        /* 0 = none */
     int32_t grammar_slot;        /* 0 = none; the grammar engine writes that table's rows */
@@ -197,6 +196,7 @@ typedef struct hr_sampling_inputs {
 #define HR_SAMPLING_FIELD(field, program, dtype, type, columns, identity) type *field;
     HR_SAMPLING_INPUTS(HR_SAMPLING_FIELD)
 #undef HR_SAMPLING_FIELD
+    int64_t filled;         /* rows from here on hold the identity */
     int64_t biased, banned; /* rows up to the last one whose ids are read */
     int32_t n_clear, n_counts, n_allowed, n_grammar;
 } hr_sampling_inputs;
