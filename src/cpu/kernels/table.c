@@ -55,6 +55,17 @@ static inline int64_t grain_UPDATES(const hr_node *n, const int64_t *live, int32
     return by_elements(hr_shape_row(n->in[1]->shape), cost);
 }
 
+static int64_t items_ONE(const hr_node *n, const int64_t *live)
+{
+    (void)n, (void)live;
+    return 1;
+}
+static int64_t grain_ONE(const hr_node *n, const int64_t *live, int32_t cost)
+{
+    (void)n, (void)live, (void)cost;
+    return 1;
+}
+
 /* attention: q [T,N,D], k_cache [blocks,block,KV,D]. Neighbouring tokens of a head share the keys
  * that a chunk of items has loaded, so chunks grow with the step; a step of few tokens has few
  * items and splits as finely as it can. */

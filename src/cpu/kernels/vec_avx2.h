@@ -289,6 +289,10 @@ V_INLINE vd vd_mul(vd a, vd b)
 {
     return (vd){ _mm256_mul_pd(a.low, b.low), _mm256_mul_pd(a.high, b.high) };
 }
+V_INLINE vd vd_max(vd a, vd b)
+{
+    return (vd){ _mm256_max_pd(a.low, b.low), _mm256_max_pd(a.high, b.high) };
+}
 V_INLINE vd vd_round(vd a)
 {
     return (vd){ _mm256_round_pd(a.low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),

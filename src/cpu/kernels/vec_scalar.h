@@ -264,6 +264,11 @@ V_INLINE vd vd_mul(vd a, vd b)
 {
     return a * b;
 }
+/* a > b ? a : b: a NaN in either gives b */
+V_INLINE vd vd_max(vd a, vd b)
+{
+    return a > b ? a : b;
+}
 /* To an integral value, nearest even. */
 V_INLINE vd vd_round(vd a)
 {
