@@ -1,6 +1,96 @@
+/* The headrace command: finds the subcommand, parses its flags, runs it.
+ *
+ * The only room that prints or exits. Standard output carries answers alone; everything said about
+ * them goes to standard error. Exit status: 0 done, 1 failed, 2 the command line was wrong. */
 #include <stdio.h>
-int main(void)
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+
+typedef struct command {
+    const char *name;
+    unsigned bit;
+    int (*run)(hr_args *a);
+    const char *summary, *usage;
+} command;
+
+static const command commands[] = {
+    { "generate", HR_CLI_GENERATE, hr_cli_generate, "answer prompts, without a server",
+      "usage: headrace generate MODEL -p TEXT [flags]\n\n"
+      "MODEL is a folder in Hugging Face layout, a .gguf file, a packaged model (smollm2-135m), "
+      "or\n"
+      "org/name in the local Hugging Face cache.\n\n"
+      "  headrace generate smollm2-135m --chat -p 'Why is the sky blue?'\n"
+      "  headrace generate model.gguf -p 'Once upon a time' --temperature 0.8 --seed 7 "
+      "--json\n\n" },
+    { "tokenize", HR_CLI_TOKENIZE, hr_cli_tokenize, "token ids of a text",
+      "usage: headrace tokenize MODEL|tokenizer.json [--prompt TEXT] [flags]\n\n"
+      "Prints a JSON list of token ids. Without --prompt or --prompt-file the text comes from\n"
+      "standard input.\n\n" },
+};
+#define N_COMMANDS (sizeof commands / sizeof *commands)
+
+int hr_cli_complain(void)
 {
-    puts("headrace " HR_VERSION);
+    fprintf(stderr, "headrace: %s\n", hr_message());
+    return 1;
+}
+
+static void print_overview(FILE *to)
+{
+    fputs("headrace " HR_VERSION ": serves large language models on graphs compiled ahead of time\n"
+          "\nusage: headrace COMMAND [arguments]\n\n",
+          to);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fputs("\n'headrace COMMAND --help' lists a command's flags; --version prints the version.\n",
+          to);
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[N_COMMANDS];
+    for (size_t i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
+    const char *nearest = hr_str_nearest(name, names, N_COMMANDS);
+    fprintf(stderr, "headrace: unknown command %s%s%s%s\n", name, nearest ? "; did you mean " : "",
+            nearest ? nearest : "", nearest ? "?" : "");
+    print_overview(stderr);
+    return 2;
+}
+
+static int print_help(const command *c)
+{
+    hr_buf text = { 0 };
+    hr_args_help(c->bit, c->usage, &text);
+    fputs(hr_buf_c(&text), stdout);
+    hr_buf_deinit(&text);
     return 0;
+}
+
+static int run(const command *c, int argc, char **argv)
+{
+    hr_args a;
+    int exit_status = 2;
+    hr_status st = hr_args_parse(argc, argv, c->bit, c->name, &a);
+    if (st) hr_cli_complain();
+    else exit_status = a.help ? print_help(c) : c->run(&a);
+    hr_args_deinit(&a);
+    return exit_status;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "--help";
+    if (!strcmp(name, "--version") || !strcmp(name, "version")) {
+        puts("headrace " HR_VERSION);
+        return 0;
+    }
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+        print_overview(argc > 1 ? stdout : stderr);
+        return argc > 1 ? 0 : 2;
+    }
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(name, commands[i].name)) return run(&commands[i], argc - 2, argv + 2);
+    return unknown_command(name);
 }

@@ -55,12 +55,11 @@ static hr_status load_model(hr_engine *e)
     return st;
 }
 
-/* The checkpoint's vocabulary as the tokenizer's own description of one. */
-static hr_status load_tokenizer(hr_engine *e)
+hr_status hr_engine_load_tokenizer(const hr_model *m, hr_tokenizer **out)
 {
-    const hr_model_vocab *v = hr_model_vocab_get(e->model);
-    if (v->n_templates) e->chat_template = v->templates[0].text;
-    if (v->tokenizer_json.n) return hr_tokenizer_load_json(v->tokenizer_json, &e->tokenizer);
+    *out = NULL;
+    const hr_model_vocab *v = hr_model_vocab_get(m);
+    if (v->tokenizer_json.n) return hr_tokenizer_load_json(v->tokenizer_json, out);
     if (!v->gguf_model) return HR_OK;
     hr_vocab_spec spec = { .model = v->gguf_model,
                            .pre = v->gguf_pre,
@@ -76,7 +75,14 @@ static hr_status load_tokenizer(hr_engine *e)
                            .add_bos = v->add_bos,
                            .add_eos = v->add_eos,
                            .add_space_prefix = v->add_space_prefix };
-    return hr_tokenizer_create(&spec, &e->tokenizer);
+    return hr_tokenizer_create(&spec, out);
+}
+
+static hr_status load_text(hr_engine *e)
+{
+    const hr_model_vocab *v = hr_model_vocab_get(e->model);
+    if (v->n_templates) e->chat_template = v->templates[0].text;
+    return hr_engine_load_tokenizer(e->model, &e->tokenizer);
 }
 
 static hr_status init_queues(hr_engine *e)
@@ -106,7 +112,7 @@ static hr_status start(hr_engine *e, const headrace_options *o)
     hr_status st = init_queues(e);
     if (!st) st = keep_options(e, o);
     if (!st) st = load_model(e);
-    if (!st) st = load_tokenizer(e);
+    if (!st) st = load_text(e);
     if (!st) st = hr_engine_resolve(e);
     if (!st) st = hr_text_create(e, &e->text);
     e->load_s = hr_now_s() - begin;

@@ -42,6 +42,9 @@ typedef struct hr_engine_event {
 hr_engine_event *hr_engine_poll(hr_engine *e, int timeout_ms);
 void hr_engine_event_destroy(hr_engine_event *o); /* NULL is fine */
 
+/* The checkpoint's own tokenizer; NULL (and HR_OK) when it brings none. */
+HR_MUST_USE hr_status hr_engine_load_tokenizer(const hr_model *m, hr_tokenizer **out);
+
 const hr_tokenizer *hr_engine_tokenizer(const hr_engine *e); /* NULL: the model has none */
 const hr_model *hr_engine_model(const hr_engine *e);
 const hr_ledger *hr_engine_ledger(const hr_engine *e);

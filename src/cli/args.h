@@ -1,0 +1,89 @@
+/* The command line: one table of flags, from which parsing, --help and the docs derive. */
+#ifndef HEADRACE_CLI_ARGS_H
+#define HEADRACE_CLI_ARGS_H
+
+#include <stdbool.h>
+
+#include "base/str.h"
+#include "headrace/headrace.h"
+
+/* Commands, a bit each. */
+enum {
+    HR_CLI_GENERATE = 1,
+    HR_CLI_TOKENIZE = 2,
+    HR_CLI_RENDER = 4,
+};
+
+typedef enum hr_cli_flag_kind {
+    HR_FLAG_ON,    /* no value: int = 1 */
+    HR_FLAG_OFF,   /* no value: int = 0 */
+    HR_FLAG_TEXT,  /* const char * */
+    HR_FLAG_FILE,  /* const char *: the text of a file; "-" = standard input */
+    HR_FLAG_INT,   /* int */
+    HR_FLAG_I64,   /* int64_t; 16.0, 1k and 1M are integers too */
+    HR_FLAG_F64,   /* double */
+    HR_FLAG_TEXTS, /* hr_cli_list of const char *, a flag given again adds one */
+    HR_FLAG_IDS,   /* hr_cli_list of int64_t: 1,2,3 */
+    HR_FLAG_BIAS,  /* hr_cli_bias: 15:-5,220:1.5 */
+} hr_cli_flag_kind;
+
+/* Which struct a flag writes to: those of headrace.h, or the command's own. */
+typedef enum hr_cli_flag_target { HR_ARGS_OPTIONS, HR_ARGS_SAMPLING, HR_ARGS_COMMAND } hr_cli_flag_target;
+
+typedef struct hr_cli_list {
+    void *at; /* owned array */
+    size_t n, capacity;
+} hr_cli_list;
+
+/* What is not in headrace.h's structs. */
+typedef struct hr_cli_command {
+    hr_cli_list prompts; /* of const char * */
+    const char *prompt_file, *system, *manifest, *log_level;
+    const char *template_file, *messages, *tools, *variables;
+    hr_cli_list prompt_ids;
+    hr_cli_list stop, bad_words;                                      /* of const char * */
+    hr_cli_list stop_token_ids, allowed_token_ids, logprob_token_ids; /* of int64_t */
+    hr_cli_list bias_ids, bias_values;                                /* of int64_t, of double */
+    int chat, json, stats, no_special, json_lines, spans;
+} hr_cli_command;
+
+typedef struct hr_cli_flag {
+    const char *name;  /* "--max-tokens" */
+    const char *value; /* "N" in help; NULL = takes none */
+    hr_cli_flag_kind kind;
+    hr_cli_flag_target target;
+    size_t offset;
+    unsigned commands;
+    const char *help;
+} hr_cli_flag;
+
+/* A parsed command line. Sampling flags are kept as text and applied after the model's own
+ * defaults are known, so that what was typed wins. */
+typedef struct hr_args {
+    const char *program; /* the command's name */
+    unsigned command;
+    const char *model; /* positional */
+    headrace_options options;
+    hr_cli_command own;
+    struct hr_typed {
+        const hr_cli_flag *flag;
+        const char *value;
+    } * typed; /* owned: sampling flags in order */
+    size_t n_typed, typed_capacity;
+    hr_arena arena; /* files' texts */
+    bool help;
+} hr_args;
+
+/* argv without the program and command names. INVALID_ARGUMENT names the flag and the nearest
+ * known one. */
+HR_MUST_USE hr_status hr_args_parse(int argc, char **argv, unsigned command, const char *program,
+                                    hr_args *out);
+void hr_args_deinit(hr_args *a);
+/* Sampling flags over `s`, which headrace_sampling_init has filled. */
+HR_MUST_USE hr_status hr_args_sampling(hr_args *a, headrace_sampling *s);
+/* Usage text of a command, derived from the table. */
+void hr_args_help(unsigned command, const char *usage, hr_buf *out);
+/* A file's bytes, "-" = standard input, at most 64 MiB; NUL-terminated in the arena. */
+HR_MUST_USE hr_status hr_args_slurp(hr_arena *a, const char *path, hr_str *out);
+
+#endif

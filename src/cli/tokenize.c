@@ -1,0 +1,98 @@
+/* headrace tokenize: the ids of a text, for scripts and for comparison with other tokenizers.
+ *
+ * Main thread. Loads metadata only: no weight is read, nothing is compiled. */
+#include <stdio.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "engine/engine.h"
+
+/* A tokenizer.json by itself, or the tokenizer of a model. */
+static hr_status load(const char *name, hr_tokenizer **out)
+{
+    *out = NULL;
+    hr_buf text = { 0 };
+    hr_model *m = NULL;
+    hr_status st;
+    if (hr_str_ends(hr_str_c(name), HR_STR(".json"))) {
+        st = hr_file_slurp(name, (size_t)256 << 20, &text);
+        if (!st) st = hr_tokenizer_load_json(hr_buf_str(&text), out);
+    } else {
+        st = hr_model_locate(name, &text);
+        if (!st) st = hr_model_load(hr_buf_c(&text), NULL, &m);
+        if (!st) st = hr_engine_load_tokenizer(m, out);
+        if (!st && !*out) st = hr_fail(HR_NOT_FOUND, "%s has no tokenizer", name);
+    }
+    hr_model_release(m);
+    hr_buf_deinit(&text);
+    return st;
+}
+
+typedef struct session {
+    const hr_tokenizer *tokenizer;
+    hr_encode_flags flags;
+    hr_tokenizer_scratch scratch;
+    hr_ids ids;
+} session;
+
+static hr_status print_ids(session *s, hr_str text)
+{
+    hr_text_span span = { text, HR_SPAN_SPECIAL };
+    s->ids.n = 0;
+    HR_TRY(hr_tokenizer_encode(s->tokenizer, &span, 1, s->flags, &s->scratch, &s->ids));
+    putchar('[');
+    for (size_t i = 0; i < s->ids.n; i++) printf("%s%d", i ? ", " : "", s->ids.p[i]);
+    puts("]");
+    return HR_OK;
+}
+
+static hr_status print_line(session *s, hr_str line, size_t number)
+{
+    hr_arena arena = { 0 };
+    const hr_json *v = NULL;
+    hr_str text = { 0 };
+    hr_status st = hr_json_parse(line, NULL, &arena, &v);
+    if (!st) st = hr_json_to_str(v, "a line", &text);
+    if (!st) st = print_ids(s, text);
+    hr_arena_deinit(&arena);
+    return st ? hr_fail_prefix(st, "line %zu", number) : HR_OK;
+}
+
+static hr_status print_lines(session *s, hr_str all)
+{
+    for (size_t from = 0, number = 1; from < all.n; number++) {
+        size_t end = hr_str_find(all, HR_STR("\n"), from);
+        if (end == SIZE_MAX) end = all.n;
+        HR_TRY(print_line(s, hr_str_slice(all, from, end), number));
+        from = end + 1;
+    }
+    return HR_OK;
+}
+
+static hr_status run(hr_args *a, session *s)
+{
+    hr_cli_command *c = &a->own;
+    if (c->prompts.n > 1)
+        return hr_fail(HR_INVALID_ARGUMENT, "one --prompt; many texts go through --json-lines");
+    hr_str text;
+    if (c->prompts.n) text = hr_str_c(*(const char **)c->prompts.at);
+    else HR_TRY(hr_args_slurp(&a->arena, c->prompt_file ? c->prompt_file : "-", &text));
+    s->flags = c->no_special ? HR_ENCODE_DEFAULT : HR_ENCODE_ADD_SPECIAL;
+    return c->json_lines ? print_lines(s, text) : print_ids(s, text);
+}
+
+int hr_cli_tokenize(hr_args *a)
+{
+    session s = { 0 };
+    hr_tokenizer *t = NULL;
+    hr_status st = a->model ? load(a->model, &t)
+                            : hr_fail(HR_INVALID_ARGUMENT,
+                                      "which model? headrace tokenize MODEL|tokenizer.json");
+    s.tokenizer = t;
+    if (!st) st = run(a, &s);
+    hr_ids_deinit(&s.ids);
+    hr_tokenizer_scratch_deinit(&s.scratch);
+    hr_tokenizer_destroy(t);
+    return st ? hr_cli_complain() : 0;
+}
