@@ -50,32 +50,39 @@ static hr_status read_plain(const hr_weight *w, int64_t first, int64_t count, vo
     return st ? hr_fail_prefix(st, "%s", w->name) : HR_OK;
 }
 
+/* Rows [from, end) of one half of one head: in the file they are every second row of a span, which
+ * is read whole into `span`. */
+static hr_status read_half(const hr_tensor *t, int64_t from, int64_t end, size_t row, char *span,
+                           char *to)
+{
+    int64_t d = t->head_dim, head = from / d * d, i = from - head;
+    int64_t first = head + (i < d / 2 ? 2 * i : 2 * (i - d / 2) + 1);
+    size_t rows = (size_t)(2 * (end - from) - 1);
+    hr_status st = hr_file_read(t->file, t->offset + (uint64_t)first * row, span, rows * row);
+    for (size_t r = 0; r < rows && !st; r += 2) memcpy(to + r / 2 * row, span + r * row, row);
+    return st ? hr_fail_prefix(st, "%s", t->weight.name) : HR_OK;
+}
+
 /* Row r of a head of d rows lies at row 2r of its file when in the first half, else at
  * 2(r - d/2) + 1. */
 static hr_status read_interleaved(const hr_weight *w, int64_t first, int64_t count, void *to)
 {
     const hr_tensor *t = w->source;
     HR_TRY(check_range(w, first, count));
-    int64_t d = t->head_dim, k = row_length(w->shape);
+    int64_t half = t->head_dim / 2, k = row_length(w->shape);
     if (w->shape.rank == 1) { /* a bias: its rows are its elements */
         count *= k;
         k = 1;
     }
     size_t row = hr_format_row_bytes(w->format, k);
-    char *head = hr_alloc((size_t)d * row);
-    if (!head) return hr_fail(HR_RESOURCE_EXHAUSTED, "%s: memory for one head", w->name);
+    char *span = hr_alloc((size_t)t->head_dim * row);
+    if (!span) return hr_fail(HR_RESOURCE_EXHAUSTED, "%s: memory for one head", w->name);
     hr_status st = HR_OK;
-    for (int64_t h = first / d * d; h < first + count && !st; h += d) {
-        st = hr_file_read(t->file, t->offset + (uint64_t)h * row, head, (size_t)d * row);
-        if (st) st = hr_fail_prefix(st, "%s", w->name);
-        int64_t from = h < first ? first : h;
-        int64_t end = h + d < first + count ? h + d : first + count;
-        for (int64_t r = from; r < end && !st; r++) {
-            int64_t i = r - h, source = i < d / 2 ? 2 * i : 2 * (i - d / 2) + 1;
-            memcpy((char *)to + (size_t)(r - first) * row, head + (size_t)source * row, row);
-        }
+    for (int64_t r = first, next; r < first + count && !st; r = next) {
+        next = (r / half + 1) * half < first + count ? (r / half + 1) * half : first + count;
+        st = read_half(t, r, next, row, span, (char *)to + (size_t)(r - first) * row);
     }
-    hr_free(head);
+    hr_free(span);
     return st;
 }
 
