@@ -19,15 +19,22 @@ static const hr_node *reshape_of(const hr_value *v)
     return v && v->producer && v->producer->op == HR_OP_reshape ? v->producer : NULL;
 }
 
+/* Where a chain of reshapes that ends in n starts, in the new graph. */
+static hr_value *start_of(hr_rewrite *rw, const hr_node *n)
+{
+    hr_value *x = hr_rewrite_value(rw, n->in[0]);
+    const hr_node *before = reshape_of(x);
+    return before ? before->in[0] : x;
+}
+
 static void rewrite_node(hr_rewrite *rw, const hr_node *n)
 {
-    const hr_node *before = NULL;
-    hr_value *x = n->n_in ? hr_rewrite_value(rw, n->in[0]) : NULL;
-    if (changes_nothing(n) && !hr_pass_is_output(rw->from, n->out[0]))
-        hr_rewrite_replace(rw, n->out[0], x);
-    else if (n->op == HR_OP_reshape && (before = reshape_of(x)) != NULL)
-        hr_rewrite_replace(rw, n->out[0],
-                           hr_graph_reshape(rw->to, before->in[0], n->out[0]->shape));
+    const hr_value *y = n->out[0];
+    bool is_output = hr_pass_is_output(rw->from, y);
+    hr_value *x = n->op == HR_OP_reshape ? start_of(rw, n) : NULL;
+    if (changes_nothing(n) && !is_output) hr_rewrite_replace(rw, y, hr_rewrite_value(rw, n->in[0]));
+    else if (x && hr_shape_eq(x->shape, y->shape) && !is_output) hr_rewrite_replace(rw, y, x);
+    else if (x) hr_rewrite_replace(rw, y, hr_graph_reshape(rw->to, x, y->shape));
     else hr_rewrite_copy(rw, n);
 }
 
