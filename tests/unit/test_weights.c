@@ -178,6 +178,25 @@ static void windows_reach_attention_and_cache(void **state)
     hr_model_release(m);
 }
 
+static void building_survives_short_memory(void **state)
+{
+    (void)state;
+    hr_model *m = load_good(&qwen3);
+    hr_build_options o = options(HR_ROWS_FLOAT);
+    long n = 0;
+    for (hr_status st = HR_RESOURCE_EXHAUSTED; st; n++) {
+        watch w;
+        hr_graph *g;
+        watch_start(&w, n);
+        st = hr_model_build_backbone(m, &o, &g);
+        hr_graph_destroy(g);
+        hr_set_allocator(NULL);
+        if (st && st != HR_RESOURCE_EXHAUSTED) fail_msg("%ld: %s", n, hr_message());
+    }
+    assert_true(n > 5);
+    hr_model_release(m);
+}
+
 /* ---- what is taken -------------------------------------------------------------------------- */
 
 /* F06: tie_word_embeddings × lm_head present. */
@@ -790,6 +809,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_build_their_backbones),
         cmocka_unit_test(windows_reach_attention_and_cache),
+        cmocka_unit_test(building_survives_short_memory),
         cmocka_unit_test(tied_embeddings_four_cases),
         cmocka_unit_test(refuses_what_does_not_fit),
         cmocka_unit_test(skips_known_buffers),
