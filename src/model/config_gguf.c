@@ -93,6 +93,11 @@ static hr_status read_head_dim(const source *s, hr_config *c)
 static hr_status read_sizes(const source *s, hr_config *c)
 {
     double eps = 0;
+    int64_t experts = 0;
+    HR_TRY(read_i64(s, "expert_count", HR_OPTIONAL, &experts));
+    if (experts > 0)
+        return hr_fail(HR_UNIMPLEMENTED, "%s: a mixture of %" PRId64 " experts is not supported",
+                       s->g->path, experts);
     HR_TRY(read_i64(s, "embedding_length", HR_REQUIRED, &c->hidden));
     HR_TRY(read_i64(s, "block_count", HR_REQUIRED, &c->layers));
     HR_TRY(read_i64(s, "attention.head_count", HR_REQUIRED, &c->heads));

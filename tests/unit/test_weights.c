@@ -578,6 +578,10 @@ static void more_scores(gguf_file *f)
     put_u64(&f->values, 1);
     put_u32(&f->values, 0);
 }
+static void more_experts(gguf_file *f)
+{
+    gguf_u32(f, "llama.expert_count", 8);
+}
 static void more_key_length(gguf_file *f)
 {
     gguf_u32(f, "llama.attention.key_length", 32);
@@ -596,6 +600,7 @@ static void refuses_bad_gguf_models(void **state)
     refuses_gguf(more_nul, "llama", "tokenizer.ggml.tokens': holds a string with a NUL");
     refuses_gguf(more_tokens, "llama", "129 tokens, but token_embd.weight has 128 rows");
     refuses_gguf(more_scores, "llama", "tokenizer.ggml.scores': not as many");
+    refuses_gguf(more_experts, "llama", "a mixture of 8 experts");
     refuses_gguf(more_key_length, "llama", "rope over 16 of 32 columns");
 }
 
