@@ -1,0 +1,256 @@
+/* Builds, binds and runs the sampler's programs for a list of rows. See sampler_case.h. */
+#include "conformance/sampler_case.h"
+
+enum { MAX_INPUTS = 40, MAX_OUTPUTS = 8 };
+
+/* A compiled program with buffers of its own, but for the tables. */
+typedef struct program {
+    hr_graph *graph;
+    hr_program *program;
+    hr_buffer *inputs[MAX_INPUTS], *outputs[MAX_OUTPUTS];
+} program;
+
+typedef struct run {
+    sampler_case *c;
+    hr_sampling_inputs *in;
+    hr_sampler_state *states;
+    hr_buffer *counts, *allowed, *grammar;
+    const int32_t *targets;
+} run;
+
+static hr_buffer *table_of(const run *r, const char *name)
+{
+    if (!strcmp(name, "counts")) return r->counts;
+    if (!strcmp(name, "allowed")) return r->allowed;
+    if (!strcmp(name, "grammar")) return r->grammar;
+    return NULL;
+}
+
+/* ---- programs -------------------------------------------------------------------------------- */
+
+static hr_status create(run *r, hr_dtype dtype, hr_shape shape, hr_buffer **out)
+{
+    return hr_buffer_create(r->c->backend, &(hr_tensor_desc){ dtype, shape }, out);
+}
+
+static hr_status bind(run *r, program *p)
+{
+    hr_graph *g = p->graph;
+    HR_TRY(hr_graph_finish(g));
+    HR_TRY(hr_backend_compile(r->c->backend, g, &p->program));
+    for (size_t i = 0; i < g->n_inputs; i++) {
+        p->inputs[i] = table_of(r, g->inputs[i]->name);
+        if (!p->inputs[i])
+            HR_TRY(create(r, g->inputs[i]->dtype, g->inputs[i]->shape, &p->inputs[i]));
+    }
+    for (size_t i = 0; i < g->n_outputs; i++) {
+        p->outputs[i] = table_of(r, g->outputs[i].name);
+        if (!p->outputs[i])
+            HR_TRY(
+                create(r, g->outputs[i].value->dtype, g->outputs[i].value->shape, &p->outputs[i]));
+    }
+    return HR_OK;
+}
+
+static void unbind(run *r, program *p)
+{
+    for (size_t i = 0; p->graph && i < p->graph->n_inputs; i++)
+        if (!table_of(r, p->graph->inputs[i]->name)) hr_buffer_destroy(p->inputs[i], r->c->backend);
+    for (size_t i = 0; p->graph && i < p->graph->n_outputs; i++)
+        if (!table_of(r, p->graph->outputs[i].name))
+            hr_buffer_destroy(p->outputs[i], r->c->backend);
+    hr_program_destroy(p->program, r->c->backend);
+    hr_graph_destroy(p->graph);
+}
+
+static hr_status put_logits(run *r, hr_buffer *to)
+{
+    const sampler_case *c = r->c;
+    size_t row = (size_t)c->options.vocab * sizeof(float);
+    char *all = hr_arena_array(&r->c->arena, (size_t)c->bucket, row);
+    if (!all) return hr_fail(HR_RESOURCE_EXHAUSTED, "logits");
+    memset(all, 0xFF, (size_t)c->bucket * row); /* padding rows hold NaN */
+    for (int64_t i = 0; i < c->n_rows; i++) memcpy(all + (size_t)i * row, c->rows[i].logits, row);
+    return hr_buffer_put(c->backend, to, all, (size_t)c->bucket * row);
+}
+
+static hr_status put_input(run *r, const char *name, hr_buffer *to)
+{
+    hr_sampling_array a;
+    if (table_of(r, name)) return HR_OK;
+    if (!strcmp(name, "logits")) return put_logits(r, to);
+    if (!strcmp(name, "targets"))
+        return hr_buffer_put(r->c->backend, to, r->targets,
+                             (size_t)r->c->n_rows * sizeof *r->targets);
+    if (!hr_sampling_inputs_find(r->in, name, r->c->n_rows, &a))
+        return hr_fail(HR_INTERNAL, "nothing fills %s", name);
+    return hr_buffer_put(r->c->backend, to, a.data, (size_t)a.rows * a.row_bytes);
+}
+
+static hr_status execute(run *r, program *p)
+{
+    hr_execute_args a = { .inputs = p->inputs, .outputs = p->outputs };
+    hr_event done;
+    for (size_t i = 0; i < p->graph->n_inputs; i++)
+        HR_TRY(put_input(r, p->graph->inputs[i]->name, p->inputs[i]));
+    a.live[HR_LIVE_ROWS] = r->c->n_rows;
+    HR_TRY(hr_program_execute(r->c->backend, p->program, &a, &done));
+    return hr_event_await(&done);
+}
+
+/* ---- the path of a step ---------------------------------------------------------------------- */
+
+static hr_status make_states(run *r)
+{
+    sampler_case *c = r->c;
+    hr_sampler_limits l = { .vocab = c->options.vocab,
+                            .used_vocab = c->options.used_vocab,
+                            .max_model_len = 1 << 20,
+                            .max_logprobs = c->options.max_logprobs };
+    r->states = hr_arena_array(&c->arena, (size_t)c->n_rows, sizeof *r->states);
+    if (!r->states) return hr_fail(HR_RESOURCE_EXHAUSTED, "states");
+    for (int64_t i = 0; i < c->n_rows; i++) {
+        const sampler_row *row = &c->rows[i];
+        hr_sampler_state *s = &r->states[i];
+        int32_t slot = (int32_t)(c->n_rows - i); /* any order will do, but not the rows' own */
+        HR_TRY(hr_sampling_check(&row->sampling, &l));
+        HR_TRY(hr_sampler_state_init(s, &c->arena, &row->sampling, &l, row->eos, row->n_eos,
+                                     row->choice));
+        hr_sampler_state_set_slots(s, hr_sampler_state_wants_counts(s) ? slot : 0,
+                                   hr_sampler_state_wants_allowed(s) ? slot : 0);
+        s->grammar_slot = row->grammar ? slot : 0;
+    }
+    return HR_OK;
+}
+
+static hr_status flush(run *r, program *tables)
+{
+    HR_TRY(execute(r, tables));
+    hr_sampling_inputs_clear_tables(r->in);
+    return HR_OK;
+}
+
+static hr_status fill_tables(run *r, program *tables)
+{
+    HR_TRY(hr_graph_create("tables", &tables->graph));
+    hr_sampler_build_tables(tables->graph, &r->c->options);
+    HR_TRY(bind(r, tables));
+    for (int64_t i = 0; i < r->c->n_rows; i++) {
+        const sampler_row *row = &r->c->rows[i];
+        hr_sampler_state *s = &r->states[i];
+        while (!hr_sampling_inputs_feed(r->in, s, row->tokens, row->n_prompt, row->n_tokens))
+            HR_TRY(flush(r, tables));
+        while (row->grammar && !hr_sampling_inputs_grammar(r->in, s->grammar_slot, row->grammar))
+            HR_TRY(flush(r, tables));
+    }
+    return hr_sampling_inputs_changes(r->in) ? flush(r, tables) : HR_OK;
+}
+
+static void fill_rows(run *r)
+{
+    hr_sampling_inputs_clear(r->in, 0);
+    for (int64_t i = 0; i < r->c->n_rows; i++) {
+        const sampler_row *row = &r->c->rows[i];
+        if (r->targets) hr_sampling_inputs_set_prompt_row(r->in, i, &r->states[i]);
+        else
+            hr_sampling_inputs_set_row(r->in, i, &r->states[i], row->tokens, row->n_prompt,
+                                       row->n_tokens);
+    }
+}
+
+static hr_status run_main(run *r, program *p)
+{
+    const sampler_case *c = r->c;
+    HR_TRY(hr_graph_create("sampler", &p->graph));
+    hr_value *logits = hr_graph_input(p->graph, "logits", HR_DTYPE_F32,
+                                      HR_SHAPE(c->bucket, c->options.vocab), HR_LIVE_ROWS);
+    if (r->targets) hr_sampler_build_prompt(p->graph, logits, &c->options);
+    else hr_sampler_build(p->graph, logits, &c->options);
+    HR_TRY(bind(r, p));
+    fill_rows(r);
+    return execute(r, p);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static hr_status fetch(run *r, program *p, const char *name, void *out)
+{
+    for (size_t i = 0; i < p->graph->n_outputs; i++) {
+        if (strcmp(p->graph->outputs[i].name, name)) continue;
+        const hr_value *v = p->graph->outputs[i].value;
+        size_t bytes = (size_t)hr_shape_count(v->shape) * hr_dtype_size(v->dtype);
+        void *data = hr_arena_alloc(&r->c->arena, bytes);
+        if (!data) return hr_fail(HR_RESOURCE_EXHAUSTED, "answers");
+        *(void **)out = data;
+        return hr_buffer_get(r->c->backend, p->outputs[i], data, bytes);
+    }
+    return HR_OK;
+}
+
+static hr_status answer(run *r, program *p)
+{
+    sampler_case *c = r->c;
+    int32_t top = hr_sampler_top(&c->options);
+    const int32_t *token = NULL, *status = NULL, *rank = NULL, *top_ids = NULL;
+    const float *logprob = NULL, *top_logprobs = NULL, *extra = NULL;
+    HR_TRY(fetch(r, p, "token", &token));
+    HR_TRY(fetch(r, p, "status", &status));
+    HR_TRY(fetch(r, p, "rank", &rank));
+    HR_TRY(fetch(r, p, "logprob", &logprob));
+    HR_TRY(fetch(r, p, "top_ids", &top_ids));
+    HR_TRY(fetch(r, p, "top_logprobs", &top_logprobs));
+    HR_TRY(fetch(r, p, "extra_logprobs", &extra));
+    c->answers = hr_arena_array(&c->arena, (size_t)c->n_rows, sizeof *c->answers);
+    if (!c->answers) return hr_fail(HR_RESOURCE_EXHAUSTED, "answers");
+    for (int64_t i = 0; i < c->n_rows; i++)
+        c->answers[i] = (sampler_answer){
+            .token = token ? token[i] : -1,
+            .status = status[i],
+            .rank = rank[i],
+            .logprob = logprob[i],
+            .top_ids = top_ids + i * top,
+            .top_logprobs = top_logprobs + i * top,
+            .extra_logprobs = extra ? extra + i * HR_SAMPLING_MAX_EXTRA : NULL,
+        };
+    return HR_OK;
+}
+
+static hr_status run_case(sampler_case *c, const int32_t *targets)
+{
+    run r = { .c = c, .targets = targets };
+    program tables = { 0 }, main_program = { 0 };
+    int64_t words = hr_sampler_words(c->options.vocab);
+    c->options.slots = c->n_rows + 1;
+    hr_status st = make_states(&r);
+    if (!st) st = hr_sampling_inputs_create(&c->options, c->bucket, &r.in);
+    hr_shape masks = HR_SHAPE(c->options.slots, words);
+    if (!st) st = create(&r, HR_DTYPE_U16, HR_SHAPE(c->options.slots, c->options.vocab), &r.counts);
+    if (!st) st = create(&r, HR_DTYPE_U32, masks, &r.allowed);
+    if (!st) st = create(&r, HR_DTYPE_U32, masks, &r.grammar);
+    if (!st) st = fill_tables(&r, &tables);
+    if (!st) st = run_main(&r, &main_program);
+    if (!st) st = answer(&r, &main_program);
+    unbind(&r, &main_program);
+    unbind(&r, &tables);
+    hr_buffer_destroy(r.grammar, c->backend);
+    hr_buffer_destroy(r.allowed, c->backend);
+    hr_buffer_destroy(r.counts, c->backend);
+    hr_sampling_inputs_destroy(r.in);
+    return st;
+}
+
+hr_status sampler_case_run(sampler_case *c)
+{
+    return run_case(c, NULL);
+}
+
+hr_status sampler_case_score(sampler_case *c, const int32_t *targets)
+{
+    return run_case(c, targets);
+}
+
+void sampler_case_deinit(sampler_case *c)
+{
+    hr_arena_deinit(&c->arena);
+    c->answers = NULL;
+}
