@@ -10,7 +10,7 @@
 static const struct {
     const char *name, *file, *fetch;
 } packaged[] = {
-    { "smollm2-135m", "SmolLM2-135M-Instruct.Q4_1.gguf", "make model" },
+    { "smollm2-135m", "SmolLM2-135M-Instruct.Q4_1.gguf", "tools/setup.sh model" },
 };
 
 static hr_status locate_packaged(const char *name, hr_buf *path, bool *known)

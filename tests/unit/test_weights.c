@@ -717,7 +717,7 @@ static void names_become_paths(void **state)
     unsetenv("HF_HOME");
     unsetenv("HF_HUB_CACHE");
     assert_int_equal(hr_model_locate("smollm2-135m", &path), HR_NOT_FOUND);
-    assert_non_null(strstr(hr_message(), "fetch it with: make model"));
+    assert_non_null(strstr(hr_message(), "fetch it with: tools/setup.sh model"));
     assert_int_equal(hr_model_make_dirs(at("headrace/models/smollm2-135m")), HR_OK);
     put_text("headrace/models/smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf", "x");
     assert_int_equal(hr_model_locate("smollm2-135m", &path), HR_OK);
