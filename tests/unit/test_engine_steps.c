@@ -1,0 +1,258 @@
+/* After warm-up: no compile, no malloc on the engine's threads, one execute per program and one
+ * read-back a step, whatever the schedule.
+ *
+ * malloc is interposed, not our own counter: every allocation made on the threads that run steps
+ * is seen, from anybody's code. Random requests with every kind of sampling option come and go
+ * until 2,000 steps have run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "engine/engine_int.h"
+
+/* ---- malloc, watched ------------------------------------------------------------------------- */
+
+static hr_counter on_step_threads; /* allocations there since `armed` */
+static hr_flag armed;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WATCHED 0
+#else
+#define WATCHED 1
+static _Thread_local int is_step_thread = -1;
+
+/* The threads that run steps are named: hr-engine, and the pool's workers. */
+static void watch(void)
+{
+    if (!hr_flag_get(&armed)) return;
+    if (is_step_thread < 0) {
+        char name[16] = { 0 };
+        prctl(PR_GET_NAME, name);
+        is_step_thread = !strncmp(name, "hr-", 3) && strcmp(name, "hr-text");
+    }
+    if (is_step_thread) hr_counter_add(&on_step_threads, 1);
+}
+
+extern void *__libc_malloc(size_t n);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *p, size_t n);
+extern void *__libc_memalign(size_t align, size_t n);
+void *malloc(size_t n)
+{
+    watch();
+    return __libc_malloc(n);
+}
+void *calloc(size_t n, size_t size)
+{
+    watch();
+    return __libc_calloc(n, size);
+}
+void *realloc(void *p, size_t n)
+{
+    watch();
+    return __libc_realloc(p, n);
+}
+void *aligned_alloc(size_t align, size_t n)
+{
+    watch();
+    return __libc_memalign(align, n);
+}
+#endif
+
+/* ---- a model of random weights --------------------------------------------------------------- */
+
+static char folder[] = "/tmp/headrace-steps-XXXXXX";
+
+static void write_config(void)
+{
+    char path[128];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\","
+          "\"hidden_size\": 64, \"intermediate_size\": 128, \"num_hidden_layers\": 2,"
+          "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 500,"
+          "\"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0,"
+          "\"hidden_act\": \"silu\", \"tie_word_embeddings\": true, \"bos_token_id\": 1,"
+          "\"eos_token_id\": 2, \"torch_dtype\": \"float32\"}",
+          f);
+    fclose(f);
+}
+
+static int start(void **state)
+{
+    write_config();
+    headrace_options o;
+    headrace_options_init(&o);
+    o.model = folder;
+    o.load_format = "dummy";
+    o.max_num_seqs = 12;
+    o.max_num_batched_tokens = 80;
+    o.max_model_len = 256;
+    o.kv_cache_memory_bytes = 400 << 10; /* small enough that sequences push each other out */
+    o.check_recompilation = 1;
+    o.threads = 2;
+    headrace_engine *e;
+    if (headrace_engine_create(&o, &e)) fail_msg("%s", headrace_message());
+    *state = e;
+    return 0;
+}
+
+static int end(void **state)
+{
+    headrace_engine_destroy(*state);
+    char path[128];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    unlink(path);
+    rmdir(folder);
+    return 0;
+}
+
+/* ---- traffic --------------------------------------------------------------------------------- */
+
+static void vary(headrace_sampling *s)
+{
+    static const int64_t some[] = { 5, 7, 11, 300 };
+    static const double values[] = { 4, -4, 100, -100 };
+    s->temperature = rand() % 3 ? 0.7 : 0;
+    if (rand() % 2) s->top_k = 1 + rand() % 50;
+    if (rand() % 2) s->top_p = 0.5;
+    if (rand() % 2) s->min_p = 0.05;
+    if (rand() % 3 == 0) s->presence_penalty = 1;
+    if (rand() % 3 == 0) s->frequency_penalty = 0.5;
+    if (rand() % 3 == 0) s->repetition_penalty = 1.3;
+    if (rand() % 4 == 0) s->logprobs = rand() % 6;
+    if (rand() % 4 == 0) s->prompt_logprobs = rand() % 6;
+    if (rand() % 4 == 0) s->min_tokens = 3;
+    if (rand() % 5 == 0) s->ignore_eos = 1;
+    s->max_tokens = 1 + rand() % 60;
+    if (s->min_tokens > s->max_tokens) s->min_tokens = s->max_tokens;
+    if (rand() % 4 == 0) {
+        s->logit_bias_ids = some;
+        s->logit_bias_values = values;
+        s->n_logit_bias = 4;
+    }
+    if (rand() % 5 == 0) {
+        s->allowed_token_ids = some;
+        s->n_allowed_token_ids = 4;
+    }
+    if (rand() % 5 == 0) {
+        s->stop_token_ids = some;
+        s->n_stop_token_ids = 2;
+    }
+    if (rand() % 6 == 0) s->n = 2;
+}
+
+static uint64_t submit(headrace_engine *e)
+{
+    int64_t ids[180];
+    headrace_sampling s;
+    headrace_request r;
+    headrace_sampling_init(e, &s);
+    headrace_request_init(&r);
+    vary(&s);
+    r.prompt_ids = ids;
+    r.n_prompt_ids = 1 + (size_t)(rand() % (rand() % 4 ? 40 : 180));
+    for (size_t i = 0; i < r.n_prompt_ids; i++) ids[i] = rand() % 500;
+    r.sampling = &s;
+    uint64_t id = 0;
+    if (headrace_submit(e, &r, &id)) fail_msg("%s", headrace_message());
+    return id;
+}
+
+/* One event; true when it was a request's last. */
+static bool drain_one(headrace_engine *e)
+{
+    headrace_event v;
+    assert_int_equal(headrace_poll(e, &v, 60000), HEADRACE_OK);
+    if (v.kind == HEADRACE_EVENT_FAILED) fail_msg("%s", v.message);
+    if (v.kind == HEADRACE_EVENT_FINISHED) assert_string_not_equal(v.finish_reason, "error");
+    return v.kind == HEADRACE_EVENT_DONE;
+}
+
+static void run_traffic(headrace_engine *e, uint64_t steps)
+{
+    int open = 0;
+    while (hr_counter_get(&e->stats.steps) < steps || open > 0) {
+        while (hr_counter_get(&e->stats.steps) < steps && open < 30) {
+            uint64_t id = submit(e);
+            open++;
+            if (rand() % 8 == 0) headrace_cancel(e, id);
+        }
+        if (drain_one(e)) open--;
+    }
+}
+
+static uint64_t calls(const hr_ledger *l, hr_stage stage)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < l->n; i++)
+        if (l->rows[i].stage == stage) n += hr_counter_get(&l->rows[i].calls);
+    return n;
+}
+
+static void two_thousand_steps(void **state)
+{
+    headrace_engine *e = *state;
+    uint64_t steps = 2000, compiles = e->backend->compiles;
+    uint64_t read_backs = e->runner.read_backs;
+    srand(11);
+    hr_flag_set(&armed, 1);
+    run_traffic(e, steps);
+    hr_flag_set(&armed, 0);
+    assert_int_equal(e->backend->compiles, compiles);
+    assert_int_equal(compiles, e->ledger.n); /* each program once, nothing besides */
+    assert_int_equal(hr_counter_get(&e->ledger.late), 0);
+    if (WATCHED) assert_int_equal(hr_counter_get(&on_step_threads), 0);
+
+    uint64_t ran = hr_counter_get(&e->stats.steps), scored = calls(&e->ledger, HR_STAGE_PROMPT);
+    uint64_t sampled = calls(&e->ledger, HR_STAGE_SAMPLER);
+    assert_int_equal(calls(&e->ledger, HR_STAGE_BACKBONE), ran);
+    assert_true(sampled <= ran && sampled > 0 && scored > 0);
+    assert_int_equal(calls(&e->ledger, HR_STAGE_SELECT), sampled + scored);
+    assert_int_equal(e->runner.read_backs - read_backs, sampled + scored);
+    assert_true(calls(&e->ledger, HR_STAGE_TABLES) > 0);
+    assert_true(hr_counter_get(&e->stats.preemptions) > 0);
+    assert_int_equal(e->scheduler.pool.n_free, e->scheduler.pool.total);
+}
+
+/* The watch itself sees what it is there to see. */
+static void *allocate_once(void *unused)
+{
+    (void)unused;
+    prctl(PR_SET_NAME, "hr-engine");
+    void *volatile p = malloc(10);
+    free(p);
+    return NULL;
+}
+
+static void the_watch_sees(void **state)
+{
+    (void)state;
+    if (!WATCHED) skip();
+    uint64_t before = hr_counter_get(&on_step_threads);
+    hr_flag_set(&armed, 1);
+    pthread_t t;
+    assert_int_equal(pthread_create(&t, NULL, allocate_once, NULL), 0);
+    pthread_join(t, NULL);
+    hr_flag_set(&armed, 0);
+    assert_true(hr_counter_get(&on_step_threads) > before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_thousand_steps),
+        cmocka_unit_test(the_watch_sees),
+    };
+    return cmocka_run_group_tests(tests, start, end);
+}
