@@ -1,0 +1,230 @@
+"""Tiny random checkpoints of every family: Hugging Face folders and GGUF twins of every type.
+
+Files are written by the `safetensors` and `gguf` packages. Each maker returns the configuration and
+the exact numbers the file holds, so that an oracle can be run on them.
+"""
+import json
+import pathlib
+
+import gguf
+import numpy as np
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+V = len(ALPHABET) + 4
+BASE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+        "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": V,
+        "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "hidden_act": "silu", "tie_word_embeddings": False, "bos_token_id": V - 2,
+        "eos_token_id": V - 1}
+LLAMA = {**BASE, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+FAMILIES = {
+    "llama": LLAMA,
+    "llama_tied": {**LLAMA, "tie_word_embeddings": True},
+    "llama_bias": {**LLAMA, "attention_bias": True, "mlp_bias": True},
+    "llama3": {**LLAMA, "rope_theta": 500000.0, "rope_scaling": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 512}},
+    "llama_linear": {**LLAMA, "rope_scaling": {"type": "linear", "factor": 4.0}},
+    "llama_yarn": {**LLAMA, "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                                             "original_max_position_embeddings": 1024}},
+    "mistral": {**BASE, "architectures": ["MistralForCausalLM"], "model_type": "mistral",
+                "sliding_window": None, "head_dim": 32},
+    "qwen2": {**BASE, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
+              "rope_theta": 1000000.0, "tie_word_embeddings": True, "use_sliding_window": False},
+    "qwen3": {**BASE, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 64,
+              "rope_theta": 1000000.0, "attention_bias": False, "use_sliding_window": False},
+}
+
+
+def tokenizer():
+    special = [f"<|{i}|>" for i in range(4)]
+    t = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(ALPHABET)}, merges=[]))
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    t.decoder = decoders.ByteLevel()
+    t.add_special_tokens(special)
+    return t
+
+
+def shapes(c):
+    h, i, v = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
+    d = c.get("head_dim") or h // c["num_attention_heads"]
+    n, kv = c["num_attention_heads"] * d, c["num_key_value_heads"] * d
+    qkv_bias = c.get("attention_bias") or c["model_type"] == "qwen2"
+    out = {"model.embed_tokens.weight": (v, h), "model.norm.weight": (h,)}
+    if not c["tie_word_embeddings"]:
+        out["lm_head.weight"] = (v, h)
+    for layer in range(c["num_hidden_layers"]):
+        p = f"model.layers.{layer}."
+        linears = {"self_attn.q_proj": (n, h), "self_attn.k_proj": (kv, h),
+                   "self_attn.v_proj": (kv, h), "self_attn.o_proj": (h, n),
+                   "mlp.gate_proj": (i, h), "mlp.up_proj": (i, h), "mlp.down_proj": (h, i)}
+        for name, shape in linears.items():
+            out[p + name + ".weight"] = shape
+            biased = qkv_bias if name[10:11] in "qkv" and "attn" in name else (
+                c.get("attention_bias") if "o_proj" in name else c.get("mlp_bias"))
+            if biased:
+                out[p + name + ".bias"] = shape[:1]
+        out[p + "input_layernorm.weight"] = out[p + "post_attention_layernorm.weight"] = (h,)
+        if c["model_type"] == "qwen3":
+            out[p + "self_attn.q_norm.weight"] = out[p + "self_attn.k_norm.weight"] = (d,)
+    return out
+
+
+def random_tensors(c, seed=3):
+    rng = np.random.default_rng(seed)
+    out = {}
+    for name, shape in shapes(c).items():
+        x = rng.standard_normal(shape)
+        if name.endswith("norm.weight"):
+            x = 1 + 0.2 * x
+        elif name.endswith("bias"):
+            x = 0.1 * x
+        elif "embed" in name or "lm_head" in name:
+            x = 0.15 * x
+        else:
+            x = x * 1.2 / np.sqrt(shape[1])
+        out[name] = x.astype(np.float32)
+    return out
+
+
+def bf16_bits(x):
+    u = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((u + 0x7FFF + (u >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def rounded(x, dtype):
+    if dtype == "bf16":
+        return (bf16_bits(x).astype(np.uint32) << 16).view(np.float32)
+    return x.astype(np.float16).astype(np.float32) if dtype == "f16" else x
+
+
+def save_bf16(tensors, path):
+    """A safetensors file of BF16: NumPy has no such dtype, so the header is written here."""
+    header, offset, blobs = {}, 0, []
+    for name, x in tensors.items():
+        blob = bf16_bits(x).tobytes()
+        header[name] = {"dtype": "BF16", "shape": list(x.shape),
+                        "data_offsets": [offset, offset + len(blob)]}
+        offset += len(blob)
+        blobs.append(blob)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    pathlib.Path(path).write_bytes(len(text).to_bytes(8, "little") + text + b"".join(blobs))
+
+
+def hf(folder, family, dtype="f32", shards=1):
+    """A Hugging Face folder; returns configuration and the numbers in it."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    c = FAMILIES[family]
+    tensors = {k: rounded(v, dtype) for k, v in random_tensors(c).items()}
+    names = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps({**c, "torch_dtype": names[dtype]}))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [V - 1, V - 3]}))
+    tokenizer().save(str(folder / "tokenizer.json"))
+    parts = [dict(list(tensors.items())[i::shards]) for i in range(shards)]
+    files = (["model.safetensors"] if shards == 1 else
+             [f"model-{i + 1:05}-of-{shards:05}.safetensors" for i in range(shards)])
+    for part, file in zip(parts, files):
+        if dtype == "bf16":
+            save_bf16(part, folder / file)
+        else:
+            save_file({k: v.astype(np.float16 if dtype == "f16" else np.float32)
+                       for k, v in part.items()}, folder / file)
+    if shards > 1:
+        weight_map = {k: f for part, f in zip(parts, files) for k in part}
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps({"metadata": {"total_size": 0}, "weight_map": weight_map}))
+    return c, tensors
+
+
+# ---- GGUF ------------------------------------------------------------------------------------
+
+K_BLOCKS = {"Q4_K": (144, (0, 2)), "Q5_K": (176, (0, 2)), "Q6_K": (210, (208,))}
+NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+         "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+         "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
+         "post_attention_layernorm": "ffn_norm", "self_attn.q_norm": "attn_q_norm",
+         "self_attn.k_norm": "attn_k_norm"}
+
+
+def gguf_name(name):
+    fixed = {"model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight",
+             "model.norm.weight": "output_norm.weight"}
+    if name in fixed:
+        return fixed[name]
+    _, _, layer, rest = name.split(".", 3)
+    stem, kind = rest.rsplit(".", 1)
+    return f"blk.{layer}.{NAMES[stem]}.{kind}"
+
+
+def k_blocks(rng, shape, kind):
+    """Random valid blocks of a K type: any bits will do but for the scales, which must be sane."""
+    size, halves = K_BLOCKS[kind]
+    raw = rng.integers(0, 256, (shape[0], shape[1] // 256, size), dtype=np.uint8)
+    step = {"Q4_K": (3e-4, 2e-3), "Q5_K": (1.5e-4, 2e-3), "Q6_K": (4e-5,)}[kind]
+    for at, value in zip(halves, step):
+        bits = (value * (0.5 + rng.random(raw.shape[:2]))).astype(np.float16).view(np.uint16)
+        raw[..., at], raw[..., at + 1] = bits & 255, bits >> 8
+    return raw.reshape(shape[0], -1)
+
+
+def permuted(x, heads):
+    """Rows of q and k as llama GGUF files hold them: pairs of a head side by side."""
+    return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def unpermuted(x, heads):
+    return x.reshape(heads, x.shape[0] // heads // 2, 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def gguf_file(path, family, kind):
+    """A GGUF file whose matrices are all of one type; returns configuration and its numbers."""
+    c = FAMILIES[family]
+    arch = {"mistral": "llama"}.get(c["model_type"], c["model_type"])
+    w = gguf.GGUFWriter(path, arch)
+    d = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+    w.add_context_length(c["max_position_embeddings"])
+    w.add_embedding_length(c["hidden_size"])
+    w.add_block_count(c["num_hidden_layers"])
+    w.add_feed_forward_length(c["intermediate_size"])
+    w.add_head_count(c["num_attention_heads"])
+    w.add_head_count_kv(c["num_key_value_heads"])
+    w.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    w.add_rope_freq_base(c["rope_theta"])
+    w.add_rope_dimension_count(d)
+    w.add_key_length(d)
+    w.add_value_length(d)
+    w.add_vocab_size(c["vocab_size"])
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("gpt-2")
+    w.add_token_list([*ALPHABET, *(f"<|{i}|>" for i in range(4))])
+    w.add_token_types([1] * len(ALPHABET) + [3] * 4)
+    w.add_token_merges([])
+    w.add_bos_token_id(c["bos_token_id"])
+    w.add_eos_token_id(c["eos_token_id"])
+    rng = np.random.default_rng(5)
+    held = {}
+    for name, x in random_tensors(c).items():
+        heads = c["num_attention_heads"] if "q_proj" in name else c["num_key_value_heads"]
+        swap = arch == "llama" and ("q_proj" in name or "k_proj" in name)
+        if x.ndim == 1:
+            held[name] = x
+            w.add_tensor(gguf_name(name), permuted(x, heads) if swap else x)
+            continue
+        t = gguf.GGMLQuantizationType[kind]
+        x = permuted(x, heads) if swap else x
+        raw = k_blocks(rng, x.shape, kind) if kind in K_BLOCKS else gguf.quants.quantize(x, t)
+        w.add_tensor(gguf_name(name), raw, raw_dtype=t)
+        numbers = gguf.quants.dequantize(raw, t).reshape(x.shape).astype(np.float32)
+        held[name] = unpermuted(numbers, heads) if swap else numbers
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    return c, held
+
+
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]

@@ -1,0 +1,119 @@
+"""Llama, Qwen2 and Qwen3 in NumPy, for any float dtype: the oracle of whole models.
+
+Written from the model cards and Hugging Face's documented configuration, independent of the C code:
+plain matrix products over whole sequences, no cache, no chunks. In float64 it is the truth; in
+float32 it shows what error the same mathematics has in single precision.
+
+rows="int8" quantises the input of every linear as the engine declares for GGUF block formats: per
+32 columns absmax/127, round to nearest even.
+"""
+import numpy as np
+
+
+def inv_freq(config):
+    """Rope frequencies [D/2] in float64 and the attention factor."""
+    d = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    theta = config["rope_theta"]
+    base = theta ** -(np.arange(0, d, 2, dtype=np.float64) / d)
+    s = config.get("rope_scaling") or {"rope_type": "default"}
+    kind = s.get("rope_type", s.get("type"))
+    if kind == "default":
+        return base, 1.0
+    factor = s["factor"]
+    if kind == "linear":
+        return base / factor, 1.0
+    old = s["original_max_position_embeddings"]
+    if kind == "llama3":
+        low, high = s["low_freq_factor"], s["high_freq_factor"]
+        wavelength = 2 * np.pi / base
+        smooth = np.clip((old / wavelength - low) / (high - low), 0, 1)
+        return (1 - smooth) * base / factor + smooth * base, 1.0
+    if kind == "yarn":
+        fast, slow = s.get("beta_fast", 32), s.get("beta_slow", 1)
+
+        def dimension(rotations):
+            return d * np.log(old / (rotations * 2 * np.pi)) / (2 * np.log(theta))
+
+        low = max(np.floor(dimension(fast)), 0)
+        high = min(np.ceil(dimension(slow)), d - 1)
+        ramp = np.clip((np.arange(d // 2) - low) / max(high - low, 0.001), 0, 1)
+        return base / factor * ramp + base * (1 - ramp), 0.1 * np.log(factor) + 1
+    raise ValueError(kind)
+
+
+def quantise_rows(x):
+    """int8 per 32 columns, given back as numbers."""
+    g = x.reshape(*x.shape[:-1], -1, 32)
+    scale = np.abs(g).max(axis=-1, keepdims=True).astype(np.float32) / np.float32(127)
+    safe = np.where(scale == 0, np.float32(1), scale)
+    q = np.clip(np.rint(g.astype(np.float32) / safe), -127, 127)
+    return (q.astype(x.dtype) * safe.astype(x.dtype)).reshape(x.shape)
+
+
+class Model:
+    def __init__(self, config, tensors, dtype=np.float64, rows="float"):
+        self.c, self.dtype, self.rows = config, dtype, rows
+        self.w = {k: v.astype(dtype) for k, v in tensors.items()}
+        f, factor = inv_freq(config)
+        self.freq, self.factor = f.astype(np.float32).astype(np.float64), factor
+        self.heads = config["num_attention_heads"]
+        self.kv = config.get("num_key_value_heads", self.heads)
+        self.d = config.get("head_dim") or config["hidden_size"] // self.heads
+        self.eps = dtype(config["rms_norm_eps"])
+
+    def linear(self, x, name):
+        if self.rows == "int8":
+            x = quantise_rows(x)
+        y = x @ self.w[name + ".weight"].T
+        bias = self.w.get(name + ".bias")
+        return y if bias is None else y + bias
+
+    def norm(self, x, name):
+        scale = np.sqrt((x * x).mean(axis=-1, keepdims=True, dtype=self.dtype) + self.eps)
+        return x / scale * self.w[name + ".weight"]
+
+    def rope(self, x):
+        """x [T,N,D]; halves rotate against each other."""
+        angle = np.arange(x.shape[0], dtype=np.float64)[:, None] * self.freq
+        cos = (np.cos(angle) * self.factor).astype(self.dtype)[:, None]
+        sin = (np.sin(angle) * self.factor).astype(self.dtype)[:, None]
+        a, b = np.split(x, 2, axis=-1)
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+    def attention(self, x, p):
+        t = x.shape[0]
+        q, k, v = (self.linear(x, f"{p}self_attn.{n}_proj").reshape(t, -1, self.d) for n in "qkv")
+        if p + "self_attn.q_norm.weight" in self.w:
+            q, k = self.norm(q, p + "self_attn.q_norm"), self.norm(k, p + "self_attn.k_norm")
+        q, k = self.rope(q), self.rope(k)
+        k, v = (np.repeat(a, self.heads // self.kv, axis=1) for a in (k, v))
+        out = np.empty_like(q)
+        mask = np.triu(np.full((t, t), -np.inf, dtype=self.dtype), 1)
+        for h in range(self.heads):
+            s = q[:, h] @ k[:, h].T / self.dtype(np.sqrt(self.d)) + mask
+            e = np.exp(s - s.max(axis=-1, keepdims=True))
+            out[:, h] = (e / e.sum(axis=-1, keepdims=True)) @ v[:, h]
+        return self.linear(out.reshape(t, -1), p + "self_attn.o_proj")
+
+    def mlp(self, x, p):
+        gate, up = self.linear(x, p + "mlp.gate_proj"), self.linear(x, p + "mlp.up_proj")
+        return self.linear(gate / (1 + np.exp(-gate)) * up, p + "mlp.down_proj")
+
+    def hidden(self, ids):
+        x = self.w["model.embed_tokens.weight"][np.asarray(ids)]
+        for layer in range(self.c["num_hidden_layers"]):
+            p = f"model.layers.{layer}."
+            x = x + self.attention(self.norm(x, p + "input_layernorm"), p)
+            x = x + self.mlp(self.norm(x, p + "post_attention_layernorm"), p)
+        return self.norm(x, "model.norm")
+
+    def logprobs(self, ids):
+        """Log-probabilities [T,V] of the token after each position."""
+        tied = self.c.get("tie_word_embeddings", False)
+        head = "model.embed_tokens.weight" if tied else "lm_head.weight"
+        x = self.hidden(ids)
+        if self.rows == "int8":
+            x = quantise_rows(x)
+        logits = x @ self.w[head].T
+        m = logits.max(axis=-1, keepdims=True)
+        return logits - m - np.log(np.exp(logits - m).sum(axis=-1, keepdims=True))
