@@ -5,7 +5,8 @@ if(NOT CMOCKA_FOUND)
     return()
 endif()
 # One op, alone, on any backend: for the conformance tests and for oracles in NumPy.
-add_library(op_case OBJECT EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/conformance/op_case.c)
+add_library(op_case OBJECT EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/conformance/op_case.c
+            ${CMAKE_SOURCE_DIR}/tests/conformance/ops_data.c)
 target_include_directories(op_case PUBLIC ${CMAKE_SOURCE_DIR}/tests)
 add_executable(op_runner EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/conformance/op_runner.c)
 target_link_libraries(op_runner PRIVATE op_case headrace_static)
