@@ -209,6 +209,7 @@ static void print_stats(const generation *g)
             "compile  %.3f s (%lld programs; %llu compiled late)\n"
             "prefill  %.1f tok/s (%llu tokens)\n"
             "decode   %.1f tok/s (%llu tokens)\n"
+            "steps    %llu (%llu preemptions)\n"
             "memory   %.1f MiB working, %lld KV blocks of %lld tokens\n"
             "numerics %s\n",
             i.load_s, (double)i.weight_bytes / 1048576.0, i.compile_s, (long long)i.programs,
@@ -216,7 +217,8 @@ static void print_stats(const generation *g)
             i.prefill_s > 0 ? (double)i.prefill_tokens / i.prefill_s : 0,
             (unsigned long long)i.prefill_tokens,
             i.decode_s > 0 ? (double)i.decode_tokens / i.decode_s : 0,
-            (unsigned long long)i.decode_tokens, (double)i.peak_bytes / 1048576.0,
+            (unsigned long long)i.decode_tokens, (unsigned long long)i.steps,
+            (unsigned long long)i.preemptions, (double)i.peak_bytes / 1048576.0,
             (long long)i.kv_blocks, (long long)i.block_size, i.numerics);
 }
 
