@@ -37,3 +37,13 @@ add_library(headrace_shared SHARED $<TARGET_OBJECTS:headrace_objects> ${HR_KERNE
 target_link_libraries(headrace_shared PRIVATE ${HR_LIBS})
 set_target_properties(headrace_static headrace_shared PROPERTIES OUTPUT_NAME headrace)
 set_target_properties(headrace_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+
+# Only headrace_* leaves the shared library; the rest is ours to change.
+set_target_properties(headrace_shared PROPERTIES LINK_FLAGS
+                      "-Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/exports.map")
+set_property(TARGET headrace_shared APPEND PROPERTY
+             LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/exports.map)
+
+# The embedding example, against the shared library and nothing but the installed header.
+add_executable(example_hello examples/hello.c)
+target_link_libraries(example_hello PRIVATE headrace_shared)
