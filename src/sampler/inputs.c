@@ -154,6 +154,7 @@ static void set_bias(hr_sampling_inputs *in, int64_t r, const hr_sampling *p)
 static bool about_to_end(const hr_id_list *word, const int32_t *output, int64_t n)
 {
     int64_t prefix = (int64_t)word->n - 1;
+    if (!prefix) return true;
     return prefix <= n &&
            memcmp(output + n - prefix, word->ids, (size_t)prefix * sizeof *output) == 0;
 }
