@@ -63,7 +63,7 @@ def check(totals, name, command, env=None):
 
 def build(totals, preset, targets):
     heading(f"build {preset}")
-    if run(["cmake", "--preset", preset])[0]:
+    if run(["cmake", "--preset", preset, "-DHR_WERROR=ON"])[0]:
         totals.add(f"configure {preset}", 0, 1)
         return False
     code, out = run(["ninja", "-C", f"build/{preset}", *targets])

@@ -113,6 +113,7 @@ build) build ;;
 model) model ;;
 test)
     need libcmocka-dev
+    need_program g++ g++
     case "$(uname -m)" in x86_64) need_program qemu-x86_64 qemu-user ;; esac
     mkdir -p .cache
     venv
