@@ -5,6 +5,7 @@
  * 16 rows per worker. */
 #include <stdio.h>
 
+#include "base/sync.h"
 #include "cpu/cpu_int.h"
 
 static size_t slot_of(const hr_weight_table *t, const hr_weight *w)
@@ -128,7 +129,9 @@ hr_status hr_weights_get(hr_cpu_backend *b, const hr_weight *w, const hr_packed 
     }
     hr_packed *p = hr_new0(hr_packed);
     if (!p) return hr_fail(HR_RESOURCE_EXHAUSTED, "weight %s", w->name);
+    double begin = hr_now_s();
     hr_status st = pack(b, w, p);
+    b->base.weights_s += hr_now_s() - begin;
     if (!st) st = table_reserve(t); /* after pack, which may add the scale */
     if (st) {
         packed_destroy(p);
