@@ -12,6 +12,8 @@
 #define I  96
 #define V  128
 
+#define ROUNDS 500 /* of random damage */
+
 /* ---- tiny checkpoints ----------------------------------------------------------------------- */
 
 typedef struct tiny {
@@ -622,6 +624,59 @@ static void refuses_giant_block_count(void **state)
     assert_non_null(strstr(hr_message(), "layer count of 1000000"));
 }
 
+/* Loads what may be damaged, reads a row of everything and builds the graph: any status will do,
+ * any crash will not. */
+static bool load_damaged(const char *path)
+{
+    hr_model *m;
+    hr_graph *g = NULL;
+    size_t n = 0;
+    if (hr_model_load(path, NULL, &m)) {
+        assert_null(m);
+        return false;
+    }
+    const hr_weight *const *all = hr_model_weights(m, &n);
+    for (size_t i = 0; i < n; i++) {
+        int64_t k = all[i]->shape.dim[all[i]->shape.rank - 1];
+        void *row = malloc(hr_format_row_bytes(all[i]->format, k));
+        assert_int_equal(all[i]->read_rows(all[i], 0, 1, row), HR_OK);
+        free(row);
+    }
+    hr_build_options o = options(HR_ROWS_INT8_32);
+    hr_status st = hr_model_build_backbone(m, &o, &g); /* may be refused, by graph rules */
+    assert_true(!st == (g != NULL));
+    hr_graph_destroy(g);
+    hr_model_release(m);
+    return true;
+}
+
+static void damaged_models_are_statuses(void **state)
+{
+    (void)state;
+    hr_buf gguf = { 0 }, config = { 0 };
+    int loaded = 0;
+    hr_model_release(load_gguf(&(gguf_tiny){ .architecture = "llama", .rope_freqs = true }));
+    hr_model_release(load_good(&qwen3));
+    assert_int_equal(hr_file_slurp(at("tiny.gguf"), 1 << 24, &gguf), HR_OK);
+    assert_int_equal(hr_file_slurp(at("config.json"), 1 << 16, &config), HR_OK);
+    char *copy = malloc(gguf.n);
+    for (uint64_t round = 1; round <= ROUNDS; round++) {
+        uint64_t seed = round * 131;
+        memcpy(copy, gguf.p, gguf.n);
+        damage(copy, 2048, &seed); /* metadata and the tensor table */
+        put_file("damaged.gguf", copy, gguf.n);
+        loaded += load_damaged(at("damaged.gguf"));
+        memcpy(copy, config.p, config.n);
+        damage(copy, config.n, &seed);
+        put_file("config.json", copy, config.n);
+        loaded += load_damaged(scratch);
+    }
+    assert_true(loaded < 2 * ROUNDS);
+    free(copy);
+    hr_buf_deinit(&gguf);
+    hr_buf_deinit(&config);
+}
+
 /* ---- tokenizer data ------------------------------------------------------------------------- */
 
 static void templates_of_a_directory(void **state)
@@ -826,6 +881,7 @@ int main(void)
         cmocka_unit_test(rope_factors_divide_frequencies),
         cmocka_unit_test(refuses_bad_gguf_models),
         cmocka_unit_test(refuses_giant_block_count),
+        cmocka_unit_test(damaged_models_are_statuses),
         cmocka_unit_test(templates_of_a_directory),
         cmocka_unit_test(vocabulary_of_a_gguf),
         cmocka_unit_test(names_become_paths),
