@@ -39,10 +39,12 @@ void hr_infer_require(hr_infer *m, bool ok, const char *fmt, ...)
     m->status = hr_fail(HR_INVALID_ARGUMENT, "%s: %.480s", hr_op_name(m->node->op), sentence);
 }
 
-/* "x %7 is i32 [16]" or "weight model.norm.weight is f32 [64]" */
-static const char *describe(const char *name, const hr_value *v, char *to, size_t size)
+/* "x %7 is i32 [16]" or "weight model.norm.weight is f32 [64]"; nothing when all is well, since
+ * a start checks some hundred thousand operands. */
+static const char *describe(bool ok, const char *name, const hr_value *v, char *to, size_t size)
 {
     char shape[HR_SHAPE_TEXT];
+    if (ok) return "";
     hr_shape_text(v->shape, shape);
     if (v->name)
         snprintf(to, size, "%s %.120s is %s %s", name, v->name, hr_dtype_name(v->dtype), shape);
@@ -57,17 +59,18 @@ static void match_dims(hr_infer *m, const char *name, const hr_value *v, const c
     int wanted = (int)strlen(letters), rank = v->shape.rank;
     const char *star = strchr(letters, '*');
     int extra = star ? rank - (wanted - 1) : 0;
-    hr_infer_require(m, star ? extra >= 0 : rank == wanted, "%s, wanted rank %d [%s]",
-                     describe(name, v, text, sizeof text), star ? wanted - 1 : wanted, letters);
+    bool ok = star ? extra >= 0 : rank == wanted;
+    hr_infer_require(m, ok, "%s, wanted rank %d [%s]", describe(ok, name, v, text, sizeof text),
+                     star ? wanted - 1 : wanted, letters);
     for (int i = 0, d = 0; !m->status && i < wanted; i++) {
         if (letters[i] == '*') {
             d += extra;
             continue;
         }
         int64_t *bound = &m->dim[(unsigned char)letters[i]], here = v->shape.dim[d++];
-        hr_infer_require(m, !*bound || *bound == here,
-                         "%s, but its %c is %lld in an earlier operand",
-                         describe(name, v, text, sizeof text), letters[i], (long long)*bound);
+        ok = !*bound || *bound == here;
+        hr_infer_require(m, ok, "%s, but its %c is %lld in an earlier operand",
+                         describe(ok, name, v, text, sizeof text), letters[i], (long long)*bound);
         *bound = here;
     }
 }
@@ -78,8 +81,9 @@ const hr_value *hr_infer_optional(hr_infer *m, int i, const char *name, unsigned
     const hr_value *v = m->node->in[i];
     char text[256];
     if (!v || m->status) return NULL;
-    hr_infer_require(m, (set >> v->dtype & 1) != 0, "%s, a dtype that it does not take",
-                     describe(name, v, text, sizeof text));
+    bool ok = (set >> v->dtype & 1) != 0;
+    hr_infer_require(m, ok, "%s, a dtype that it does not take",
+                     describe(ok, name, v, text, sizeof text));
     if (!m->status) match_dims(m, name, v, letters);
     return m->status ? NULL : v;
 }
