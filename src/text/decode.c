@@ -1,0 +1,63 @@
+/* Decoding: the bytes of ids, held back until they are characters.
+ *
+ * Runs on the caller's thread; hr_detok is the caller's and owns nothing. Whole decoding is
+ * streaming with one flush, so the two cannot differ. At most three bytes are ever held: what can
+ * no longer become a character is U+FFFD at once. */
+#include "text/text_int.h"
+
+#include "base/utf8.h"
+
+void hr_detok_init(hr_detok *d, const hr_tokenizer *t, hr_decode_flags flags)
+{
+    *d = (hr_detok){ .tokenizer = t, .flags = flags };
+}
+
+/* Appends the characters that are complete; holds the beginning of the next. */
+static void add_bytes(hr_detok *d, hr_str bytes, hr_buf *out)
+{
+    char part[64];
+    while (bytes.n) {
+        size_t n = sizeof part - d->n_held;
+        if (n > bytes.n) n = bytes.n;
+        memcpy(part, d->held, d->n_held);
+        memcpy(part + d->n_held, bytes.p, n);
+        hr_str whole = { part, d->n_held + n };
+        bytes = hr_str_slice(bytes, n, bytes.n);
+        d->n_held = (uint8_t)hr_utf8_incomplete_tail(whole);
+        whole.n -= d->n_held;
+        memcpy(d->held, part + whole.n, d->n_held);
+        hr_utf8_add_replaced(out, whole);
+    }
+}
+
+hr_status hr_detok_push(hr_detok *d, int32_t id, hr_buf *out)
+{
+    const hr_tokenizer *t = d->tokenizer;
+    if (id < 0 || (size_t)id >= t->vocab.size) return HR_OK;
+    const hr_token *token = &t->vocab.tokens[id];
+    if (token->special && d->flags & HR_DECODE_SKIP_SPECIAL) return HR_OK;
+    hr_str bytes = token->bytes;
+    hr_str strip = t->decoder.strip_first;
+    if (strip.n && !d->started && !(d->flags & HR_DECODE_CONTINUES) && hr_str_starts(bytes, strip))
+        bytes = hr_str_slice(bytes, strip.n, bytes.n);
+    d->started = d->started || token->text.p;
+    add_bytes(d, bytes, out);
+    return hr_buf_status(out);
+}
+
+hr_status hr_detok_flush(hr_detok *d, hr_buf *out)
+{
+    hr_utf8_add_replaced(out, (hr_str){ d->held, d->n_held });
+    d->n_held = 0;
+    d->started = false;
+    return hr_buf_status(out);
+}
+
+hr_status hr_tokenizer_decode(const hr_tokenizer *t, const int32_t *ids, size_t n,
+                              hr_decode_flags flags, hr_buf *out)
+{
+    hr_detok d;
+    hr_detok_init(&d, t, flags);
+    for (size_t i = 0; i < n; i++) HR_TRY(hr_detok_push(&d, ids[i], out));
+    return hr_detok_flush(&d, out);
+}

@@ -1,0 +1,160 @@
+/* The tokenizer itself: making it whole, taking it apart, asking for its tokens.
+ *
+ * The loaders fill an empty one through the helpers here; afterwards it is immutable and read by
+ * every thread without a lock. It owns all stages and all their strings. */
+#include "text/text_int.h"
+
+hr_tokenizer *hr_tokenizer_new(void)
+{
+    hr_tokenizer *t = hr_new0(hr_tokenizer);
+    if (!t) return NULL;
+    hr_added_init(&t->raw);
+    hr_added_init(&t->normalized);
+    return t;
+}
+
+hr_status hr_tokenizer_keep(hr_tokenizer *t, hr_str text, hr_str *out)
+{
+    char *copy = hr_arena_copy(&t->arena, text.p, text.n);
+    *out = (hr_str){ copy, copy ? text.n : 0 };
+    return copy ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "tokenizer: memory for its strings");
+}
+
+hr_status hr_tokenizer_add_splitter(hr_tokenizer *t, hr_splitter **out)
+{
+    *out = NULL;
+    if (t->n_splitters == HR_TEXT_MAX_STAGES)
+        return hr_fail(HR_UNIMPLEMENTED, "tokenizer: more than %d pre-tokenizers",
+                       HR_TEXT_MAX_STAGES);
+    *out = &t->splitters[t->n_splitters++];
+    return HR_OK;
+}
+
+hr_status hr_tokenizer_add_normalizer(hr_tokenizer *t, hr_normalizer **out)
+{
+    *out = NULL;
+    if (t->n_normalizers == HR_TEXT_MAX_STAGES)
+        return hr_fail(HR_UNIMPLEMENTED, "tokenizer: more than %d normalizers", HR_TEXT_MAX_STAGES);
+    *out = &t->normalizers[t->n_normalizers++];
+    return HR_OK;
+}
+
+hr_status hr_tokenizer_add_pattern(hr_tokenizer *t, hr_str regex)
+{
+    hr_splitter *s;
+    HR_TRY(hr_tokenizer_add_splitter(t, &s));
+    return hr_pattern_compile(regex, &s->pattern);
+}
+
+hr_status hr_tokenizer_add_digits(hr_tokenizer *t, hr_split_behavior behavior)
+{
+    hr_splitter *s;
+    HR_TRY(hr_tokenizer_add_splitter(t, &s));
+    s->kind = HR_SPLIT_CHARS;
+    s->behavior = behavior;
+    HR_TRY(hr_charset_add_numeric(&s->chars));
+    hr_charset_sort(&s->chars);
+    return HR_OK;
+}
+
+/* A token that is met in normalized text is looked for in its own normalized form. */
+static hr_status add_normalized(hr_tokenizer *t, const hr_added_token *token)
+{
+    hr_normalize_scratch scratch = { 0 };
+    hr_added_token own = *token;
+    hr_str text;
+    const char *plain;
+    hr_status st =
+        hr_normalize(t->normalizers, t->n_normalizers, token->text, NULL, &scratch, &text, &plain);
+    if (!st) st = hr_tokenizer_keep(t, text, &own.text);
+    if (!st) st = hr_added_add(&t->normalized, &own);
+    hr_normalize_scratch_deinit(&scratch);
+    return st;
+}
+
+hr_status hr_tokenizer_add_token(hr_tokenizer *t, const hr_added_token *token)
+{
+    if (token->special) t->vocab.tokens[token->id].special = true;
+    return token->normalized ? add_normalized(t, token) : hr_added_add(&t->raw, token);
+}
+
+/* "<0x0A>" → 10, or -1. */
+static int byte_token(hr_str text)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    if (text.n != 6 || memcmp(text.p, "<0x", 3) != 0 || text.p[5] != '>') return -1;
+    const char *high = strchr(digits, text.p[3]), *low = strchr(digits, text.p[4]);
+    if (!text.p[3] || !text.p[4] || !high || !low) return -1;
+    return (int)(high - digits) * 16 + (int)(low - digits);
+}
+
+/* What a token stands for in a text, into room for text.n bytes at least. */
+static size_t token_bytes(const hr_tokenizer *t, hr_str text, char *out)
+{
+    size_t n;
+    if (t->bpe.byte_level && hr_bytes_from_text(text, out, &n)) return n;
+    int byte = t->bpe.byte_fallback ? byte_token(text) : -1;
+    if (byte >= 0) {
+        out[0] = (char)byte;
+        return 1;
+    }
+    memcpy(out, text.p, text.n);
+    return text.n;
+}
+
+hr_status hr_tokenizer_finish(hr_tokenizer *t)
+{
+    for (size_t id = 0; id < t->vocab.size; id++) {
+        hr_token *token = &t->vocab.tokens[id];
+        if (!token->text.p) continue;
+        char *room = hr_arena_copy(&t->vocab.arena, token->text.p, token->text.n);
+        if (!room) return hr_fail(HR_RESOURCE_EXHAUSTED, "tokenizer: memory for bytes of tokens");
+        token->bytes = (hr_str){ room, token_bytes(t, token->text, room) };
+        if (token->text.n > t->bpe.longest) t->bpe.longest = token->text.n;
+    }
+    return hr_bpe_find_bytes(&t->bpe);
+}
+
+void hr_tokenizer_destroy(hr_tokenizer *t)
+{
+    if (!t) return;
+    for (size_t i = 0; i < t->n_splitters; i++) hr_splitter_deinit(&t->splitters[i]);
+    hr_added_deinit(&t->raw);
+    hr_added_deinit(&t->normalized);
+    hr_bpe_deinit(&t->bpe);
+    hr_ids_deinit(&t->before);
+    hr_ids_deinit(&t->after);
+    hr_vocab_deinit(&t->vocab);
+    hr_arena_deinit(&t->arena);
+    hr_free(t);
+}
+
+size_t hr_tokenizer_size(const hr_tokenizer *t)
+{
+    return t->vocab.size;
+}
+
+int32_t hr_tokenizer_find(const hr_tokenizer *t, hr_str token_text)
+{
+    return hr_vocab_find(&t->vocab, token_text);
+}
+
+static hr_token get(const hr_tokenizer *t, int32_t id)
+{
+    return id >= 0 && (size_t)id < t->vocab.size ? t->vocab.tokens[id] : (hr_token){ 0 };
+}
+
+hr_str hr_tokenizer_token_text(const hr_tokenizer *t, int32_t id)
+{
+    return get(t, id).text;
+}
+
+hr_str hr_tokenizer_token_bytes(const hr_tokenizer *t, int32_t id)
+{
+    return get(t, id).bytes;
+}
+
+bool hr_tokenizer_is_special(const hr_tokenizer *t, int32_t id)
+{
+    return get(t, id).special;
+}
