@@ -26,35 +26,38 @@ static void load_rows(const job *j)
             group ? (double)q[i] * (double)scale[i / group] : hr_ref_get(n->in[0]->dtype, q, i);
 }
 
-/* y[t,n], the weight's row being loaded. */
-static void dot(const job *j, int64_t t, int64_t n)
-{
-    const hr_value *y = j->a->node->out[0];
-    const float *bias = j->a->in[2];
-    double sum = 0;
-    for (int64_t k = 0; k < j->K; k++) sum += j->x[t * j->K + k] * (double)j->w[k];
-    hr_ref_put(y->dtype, j->a->out[0], t * j->N + n, bias ? sum + (double)bias[n] : sum);
-}
-
-/* int8 × int8 → int32; × the row's scale, × the channel's scale, in f32; cast to the result's
- * dtype; the bias, cast to that dtype, is added in it. */
-static void dot_w8a8(const job *j, int64_t t, int64_t n)
+/* y[t,n]: the sum is cast to the result's dtype; the bias, cast to it too, is added in it. */
+static void finish(const job *j, int64_t t, int64_t n, double sum)
 {
     hr_dtype dtype = j->a->node->out[0]->dtype;
-    const float *bias = j->a->in[2], *x_scale = j->a->in[4];
-    const int8_t *x = (const int8_t *)j->a->in[0] + t * j->K;
+    const float *bias = j->a->in[2]; /* [N] or NULL */
     int64_t at = t * j->N + n;
+    float b;
+    hr_ref_put(dtype, j->a->out[0], at, sum);
+    if (!bias) return;
+    hr_ref_put(dtype, &b, 0, (double)bias[n]);
+    sum = hr_ref_get(dtype, j->a->out[0], at) + hr_ref_get(dtype, &b, 0);
+    hr_ref_put(dtype, j->a->out[0], at, sum);
+}
+
+/* By the weight row that is loaded. */
+static void dot(const job *j, int64_t t, int64_t n)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < j->K; k++) sum += j->x[t * j->K + k] * (double)j->w[k];
+    finish(j, t, n, sum);
+}
+
+/* int8 × int8 → int32; × the row's scale, × the channel's scale, in f32. */
+static void dot_w8a8(const job *j, int64_t t, int64_t n)
+{
+    const float *x_scale = j->a->in[4]; /* [T,1] */
+    const int8_t *x = (const int8_t *)j->a->in[0] + t * j->K;
     int32_t sum = 0;
     for (int64_t k = 0; k < j->K; k++) sum += x[k] * j->q[k];
     float y = (float)sum * x_scale[t];
     y *= j->scale;
-    hr_ref_put(dtype, j->a->out[0], at, (double)y);
-    if (bias) {
-        float b;
-        hr_ref_put(dtype, &b, 0, (double)bias[n]);
-        hr_ref_put(dtype, j->a->out[0], at,
-                   hr_ref_get(dtype, j->a->out[0], at) + hr_ref_get(dtype, &b, 0));
-    }
+    finish(j, t, n, (double)y);
 }
 
 static bool is_w8a8(const hr_node *n)

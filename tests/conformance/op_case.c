@@ -6,17 +6,22 @@
 #include "cpu/cpu.h"
 #include "ref/ref.h"
 
-typedef struct case_weight {
+/* A backend knows a weight by its address, for as long as it lives: weights are never reused, and
+ * are freed by op_backend_destroy. */
+typedef struct case_weight case_weight;
+struct case_weight {
     hr_weight weight, scale;
     char name[16];
-} case_weight;
+    case_weight *next;
+};
+
+static case_weight *all_weights; /* owned */
 
 typedef struct run {
     hr_backend *backend;
     const op_case *c;
     hr_graph *graph;
     hr_program *program;
-    case_weight weights[HR_NODE_MAX_IN];
     hr_buffer *inputs[HR_NODE_MAX_IN];
     hr_buffer *outputs[HR_NODE_MAX_OUT];
     bool donated;
@@ -47,7 +52,10 @@ static hr_status read_rows(const hr_weight *w, int64_t first, int64_t count, voi
 static hr_value *add_weight(run *r, int i)
 {
     const op_operand *o = &r->c->in[i];
-    case_weight *w = &r->weights[i];
+    case_weight *w = hr_new0(case_weight);
+    if (!w) return NULL;
+    w->next = all_weights;
+    all_weights = w;
     snprintf(w->name, sizeof w->name, "weight.%d", i);
     w->weight = (hr_weight){ .name = w->name,
                              .shape = o->shape,
@@ -175,4 +183,14 @@ hr_status op_backend_create(const char *name, int threads, hr_backend **out)
     if (!strcmp(name, "cpu"))
         return hr_cpu_backend_create(&(hr_cpu_options){ .threads = threads }, out);
     return hr_fail(HR_INVALID_ARGUMENT, "no backend called %s", name);
+}
+
+void op_backend_destroy(hr_backend *b)
+{
+    hr_backend_destroy(b);
+    while (all_weights) {
+        case_weight *next = all_weights->next;
+        hr_free(all_weights);
+        all_weights = next;
+    }
 }

@@ -50,5 +50,7 @@ HR_MUST_USE hr_status op_case_run(hr_backend *b, const op_case *c, op_result *ou
 void op_result_deinit(op_result *r);
 /* "ref" or "cpu" (HEADRACE_ISA chooses the path); threads 0 = default. */
 HR_MUST_USE hr_status op_backend_create(const char *name, int threads, hr_backend **out);
+/* With the last backend that is alive: frees the weights of all cases too. */
+void op_backend_destroy(hr_backend *b);
 
 #endif

@@ -241,6 +241,6 @@ int main(int argc, char **argv)
         st = answer(backend, (hr_str){ line, (size_t)n });
     if (st) fprintf(stderr, "op_runner: %s\n", hr_message());
     free(line);
-    hr_backend_destroy(backend);
+    op_backend_destroy(backend);
     return st ? 1 : 0;
 }
