@@ -112,6 +112,7 @@ hr_status hr_checkpoint_add(hr_checkpoint *c, const hr_tensor *t, hr_str name)
     *copy = *t;
     copy->weight.name = text;
     copy->weight.source = copy;
+    if (!copy->in_file) copy->in_file = text;
     if (!copy->weight.read_rows) copy->weight.read_rows = read_plain;
     c->tensors[c->n++] = copy;
     return HR_OK;
@@ -140,7 +141,7 @@ hr_status hr_checkpoint_index(hr_checkpoint *c)
     for (size_t i = 1; i < c->n; i++)
         if (compare_names(&c->by_name[i - 1], &c->by_name[i]) == 0)
             return hr_fail(HR_INVALID_ARGUMENT, "%s: tensor '%s' is there twice",
-                           c->by_name[i]->file->path, c->by_name[i]->weight.name);
+                           c->by_name[i]->file->path, c->by_name[i]->in_file);
     return HR_OK;
 }
 

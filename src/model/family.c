@@ -42,23 +42,23 @@ const char *hr_family_names(hr_buf *out)
 
 /* ---- taking tensors ------------------------------------------------------------------------- */
 
-static hr_status check_tensor(const hr_tensor *t, const char *name, hr_shape shape)
+static hr_status check_tensor(const hr_tensor *t, hr_shape shape)
 {
     char is[96], wanted[96];
     const hr_weight *w = &t->weight;
     if (!hr_shape_eq(w->shape, shape))
         return hr_fail(HR_INVALID_ARGUMENT, "%s: tensor '%s' is %s, the config makes it %s",
-                       t->file->path, name, hr_model_shape_text(w->shape, is),
+                       t->file->path, t->in_file, hr_model_shape_text(w->shape, is),
                        hr_model_shape_text(shape, wanted));
     if (shape.rank == 1 && hr_format_is_blocks(w->format))
         return hr_fail(HR_INVALID_ARGUMENT, "%s: tensor '%s' is a vector in %s blocks",
-                       t->file->path, name, hr_format_name(w->format));
+                       t->file->path, t->in_file, hr_format_name(w->format));
     return HR_OK;
 }
 
 hr_status hr_model_take(hr_model *m, const hr_weight **out, hr_shape shape, const char *fmt, ...)
 {
-    char name[160];
+    char name[160], in_file[160];
     va_list args;
     va_start(args, fmt);
     vsnprintf(name, sizeof name, fmt, args);
@@ -70,8 +70,10 @@ hr_status hr_model_take(hr_model *m, const hr_weight **out, hr_shape shape, cons
                                        &t));
     } else {
         t = hr_checkpoint_find(&m->checkpoint, hr_str_c(name));
-        if (!t) return hr_fail(HR_INVALID_ARGUMENT, "%s: tensor '%s' is missing", m->path, name);
-        HR_TRY(check_tensor(t, name, shape));
+        if (!t)
+            return hr_fail(HR_INVALID_ARGUMENT, "%s: tensor '%s' is missing", m->path,
+                           m->gguf.path ? hr_gguf_file_name(name, in_file) : name);
+        HR_TRY(check_tensor(t, shape));
     }
     t->used = true;
     *out = &t->weight;
@@ -106,7 +108,7 @@ static hr_status refuse_unused(hr_model *m)
         const hr_tensor *t = m->checkpoint.tensors[i];
         if (t->used || is_known_buffer(t)) continue;
         return hr_fail(HR_INVALID_ARGUMENT, "%s: tensor '%s' has no place in a %s with this config",
-                       t->file->path, t->weight.name, m->config.architecture);
+                       t->file->path, t->in_file, m->config.architecture);
     }
     return HR_OK;
 }

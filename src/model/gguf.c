@@ -348,6 +348,7 @@ static hr_status take_tensor(reader *r)
     HR_TRY(take_u64(r, &t.offset));
     HR_TRY(tensor_bytes(r, name, &t.weight, &bytes));
     t.bytes = bytes;
+    t.in_file = name.p;
     HR_TRY(hr_gguf_canonical_name(name, r->c->arena, &canonical));
     return hr_checkpoint_add(r->c, &t, canonical);
 }
@@ -362,13 +363,13 @@ static hr_status place_tensors(const reader *r, uint64_t alignment)
         if (t->offset != expected)
             return hr_fail(HR_INVALID_ARGUMENT,
                            "%s: tensor '%s' is at offset %" PRIu64 ", %" PRIu64 " is expected",
-                           r->file->path, t->weight.name, t->offset, expected);
+                           r->file->path, t->in_file, t->offset, expected);
         /* no sum here can wrap: bytes ≤ size, and expected ≤ size + alignment on success */
         if (data > r->file->size || expected > r->file->size - data ||
             t->bytes > r->file->size - data - expected)
             return hr_fail(HR_DATA_LOSS,
                            "%s: tensor '%s' ends past the end of the file: the file is cut short",
-                           r->file->path, t->weight.name);
+                           r->file->path, t->in_file);
         expected = (expected + t->bytes + alignment - 1) & ~(alignment - 1);
         t->offset += data;
     }

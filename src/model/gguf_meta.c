@@ -2,6 +2,8 @@
  *
  * Runs on the thread that loads; owns nothing. A wrong type is refused, never converted: a count
  * that is a string or a float is a damaged file. */
+#include <stdio.h>
+
 #include "model/model_int.h"
 
 /* NULL with *st OK when absent and optional. */
@@ -133,4 +135,24 @@ hr_status hr_gguf_canonical_name(hr_str name, hr_arena *arena, hr_str *out)
     if (copy) *out = (hr_str){ copy, b.n };
     hr_buf_deinit(&b);
     return st;
+}
+
+const char *hr_gguf_file_name(const char *canonical, char out[160])
+{
+    unsigned layer;
+    int used = 0;
+    hr_str name = hr_str_c(canonical);
+    hr_str kind = hr_str_ends(name, HR_STR(".bias")) ? HR_STR(".bias") : HR_STR(".weight");
+    bool in_layer = sscanf(canonical, "model.layers.%u.%n", &layer, &used) == 1 && used;
+    const name_pair *pairs = in_layer ? layer_names : top_names;
+    size_t n =
+        in_layer ? sizeof layer_names / sizeof *layer_names : sizeof top_names / sizeof *top_names;
+    hr_str stem = hr_str_slice(name, (size_t)used, name.n - kind.n);
+    for (size_t i = 0; i < n; i++) {
+        if (!hr_str_eq_c(stem, pairs[i].hf)) continue;
+        if (in_layer) snprintf(out, 160, "blk.%u.%s%s", layer, pairs[i].gguf, kind.p);
+        else snprintf(out, 160, "%s%s", pairs[i].gguf, kind.p);
+        return out;
+    }
+    return canonical;
 }

@@ -12,6 +12,7 @@
 /* A tensor of the checkpoint: where its bytes are, and the door's view of it. */
 typedef struct hr_tensor {
     hr_weight weight;    /* .source points back here */
+    const char *in_file; /* its name there, for messages: "blk.0.attn_q.weight" */
     const hr_file *file; /* borrowed from the checkpoint; NULL = dummy */
     uint64_t offset;     /* of its first byte in file */
     uint64_t bytes;
@@ -99,6 +100,9 @@ hr_status hr_gguf_bool(const hr_gguf *g, const char *key, hr_need need, bool *ou
 hr_status hr_gguf_str(const hr_gguf *g, const char *key, hr_need need, hr_str *out);
 /* "blk.3.attn_q.weight" → "model.layers.3.self_attn.q_proj.weight"; unknown names unchanged. */
 hr_status hr_gguf_canonical_name(hr_str name, hr_arena *arena, hr_str *out);
+
+/* The way back, for messages. */
+const char *hr_gguf_file_name(const char *canonical, char out[160]);
 
 /* model.safetensors, or the shards its index names, of a directory. */
 hr_status hr_safetensors_read_dir(const char *dir, hr_checkpoint *c);

@@ -593,9 +593,9 @@ static void refuses_bad_gguf_models(void **state)
 {
     (void)state;
     refuses_gguf(NULL, "gpt2", "architecture 'gpt2' is not supported");
-    refuses_gguf(NULL, "qwen2", "tensor 'model.layers.0.self_attn.q_proj.bias' is missing");
+    refuses_gguf(NULL, "qwen2", "tensor 'blk.0.attn_q.bias' is missing");
     refuses_gguf(more_tensor, "llama", "tensor 'blk.0.attn_sinks.weight' has no place");
-    refuses_gguf(more_layers, "llama", "tensor 'model.layers.2.input_layernorm.weight' has no");
+    refuses_gguf(more_layers, "llama", "tensor 'blk.2.attn_norm.weight' has no");
     refuses_gguf(more_rope, "llama", "unknown rope scaling type 'foo'");
     refuses_gguf(more_split, "llama", "one of 3 parts");
     refuses_gguf(more_adapter, "llama", "general.type is 'adapter'");
