@@ -1,19 +1,22 @@
 """The packaged model against two outside computations of the same 2,000 tokens: NumPy float32 over
-the dequantised weights, and llama.cpp (tests/golden/make_*_golden.py made both files)."""
+the dequantised weights, and llama.cpp in float32 over weights that it dequantised itself
+(tests/golden/make_smollm2_golden.py and make_llamacpp_golden.py made the files)."""
 import math
 
 import numpy as np
 import pytest
 from conftest import ROOT, generate, instruction_sets
 
-GOLDEN = np.load(ROOT / "tests/golden/smollm2.npz")
+GOLDENS = {"NumPy": np.load(ROOT / "tests/golden/smollm2.npz"),
+           "llama.cpp": np.load(ROOT / "tests/golden/smollm2_llamacpp.npz")}
+IDS = GOLDENS["NumPy"]["ids"]
 TOP = 256
 
 
 def score(model, *more):
     """Log-probability of each next token [S,T], and the top entries of each position."""
     chosen, tops = [], []
-    for row in GOLDEN["ids"]:
+    for row in IDS:
         answer, = generate(model, "--prompt-ids", ",".join(map(str, row)), "--max-tokens", 1,
                            "--prompt-logprobs", TOP, "--max-logprobs", TOP, "--max-model-len", 1024,
                            "--max-num-seqs", 8, "--temperature", 0, *more)
@@ -23,14 +26,14 @@ def score(model, *more):
     return np.array(chosen), tops
 
 
-def figures(chosen, tops):
+def figures(golden, chosen, tops):
     """Relative difference of perplexity, top-1 agreement, mean KL over the golden's 64 likeliest
     tokens and one bucket for the rest."""
-    ours, theirs = math.exp(-chosen.mean()), math.exp(-GOLDEN["logprob"].mean(dtype=np.float64))
+    ours, theirs = math.exp(-chosen.mean()), math.exp(-golden["logprob"].mean(dtype=np.float64))
     agree, kl = [], []
     for s, row in enumerate(tops):
         for p, top in enumerate(row):
-            ids, lp = GOLDEN["top_ids"][s, p], GOLDEN["top_logprob"][s, p].astype(np.float64)
+            ids, lp = golden["top_ids"][s, p], golden["top_logprob"][s, p].astype(np.float64)
             agree.append(max(top, key=top.get) == ids[0])
             least = min(top.values())
             q = np.exp([top.get(int(i), least) for i in ids])
@@ -40,20 +43,30 @@ def figures(chosen, tops):
     return ours / theirs - 1, float(np.mean(agree)), float(np.mean(kl))
 
 
-def report(name, result):
-    print("figure: SmolLM2 %s: perplexity %+.4f %%, top-1 %.2f %%, mean KL %.6f"
-          % (name, result[0] * 100, result[1] * 100, result[2]))
+def compare(name, scores):
+    """(golden, relative perplexity, top-1, mean KL) for each golden; prints them."""
+    for source, golden in GOLDENS.items():
+        perplexity, top1, kl = figures(golden, *scores)
+        print(f"figure: SmolLM2 {name} against {source}: perplexity {perplexity:+.4%}, "
+              f"top-1 {top1:.2%}, mean KL {kl:.6f}")
+        yield source, perplexity, top1, kl
 
 
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_float_activations(smollm2, isa):
-    result = figures(*score(smollm2, "--dtype", "float32", "--isa", isa))
-    report(f"float32 activations, {isa}", result)
-    assert abs(result[0]) <= 0.001 and result[1] >= 0.995
+    scores = score(smollm2, "--dtype", "float32", "--isa", isa)
+    for source, perplexity, top1, _ in compare(f"float32 activations, {isa}", scores):
+        assert abs(perplexity) <= 0.001 and top1 >= 0.995, source
 
 
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_8_bit_activations(smollm2, isa):
-    result = figures(*score(smollm2, "--isa", isa))
-    report(f"8-bit activations, {isa}", result)
-    assert abs(result[0]) <= 0.005 and result[1] >= 0.96 and result[2] <= 0.005
+    scores = score(smollm2, "--isa", isa)
+    for source, perplexity, top1, kl in compare(f"8-bit activations, {isa}", scores):
+        assert abs(perplexity) <= 0.005 and top1 >= 0.96 and kl <= 0.005, source
+
+
+def test_goldens_agree():
+    """Two outside computations in float32 over the same weights: far nearer than any bound above."""
+    ours, theirs = (g["logprob"].astype(np.float64) for g in GOLDENS.values())
+    assert np.abs(ours - theirs).max() < 1e-3
