@@ -70,7 +70,7 @@ static int32_t integer(char fill, int64_t r, int64_t c, uint32_t h, int64_t colu
 static hr_dtype dtype_of(char fill, hr_op op, hr_dtype dtype)
 {
     if (fill == 'n') return dtype;
-    if (strchr("fpwv", fill)) return HR_DTYPE_F32;
+    if (strchr("fpthwv", fill)) return HR_DTYPE_F32;
     if (fill == 'q') return HR_DTYPE_I8;
     if (fill == 'b') return op == HR_OP_penalties ? HR_DTYPE_U16 : HR_DTYPE_U32;
     return HR_DTYPE_I32;
