@@ -4,6 +4,7 @@
 #include "base/str.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -85,12 +86,16 @@ hr_status hr_str_to_f64(hr_str s, double *out)
     char buf[512], *end;
     *out = 0;
     HR_TRY(number_text(s, buf, sizeof buf));
+    /* a host program may have set a locale whose point is a comma; glibc's "C" costs nothing */
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (!c) return hr_fail(HR_RESOURCE_EXHAUSTED, "the C locale");
     errno = 0;
-    double v = strtod(buf, &end);
+    double v = strtod_l(buf, &end, c);
     if (v > -1 && v < 1) errno = 0; /* underflow to a denormal or zero is a value */
-    HR_TRY(number_verdict(s, end, buf));
-    *out = v;
-    return HR_OK;
+    hr_status st = number_verdict(s, end, buf);
+    freelocale(c);
+    if (!st) *out = v;
+    return st;
 }
 
 char *hr_buf_reserve(hr_buf *b, size_t n)
