@@ -132,6 +132,27 @@ V_INLINE float v_max_lane(vf a)
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+/* Row i, lane j to row j, lane i: pairs of rows, of pairs, of halves. */
+V_INLINE void v_transpose(vf r[V_LANES])
+{
+    vf a[8];
+    for (int i = 0; i < 8; i += 2) {
+        a[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        a[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(a[i], a[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(a[i], a[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        vf low = r[i], high = r[i + 4];
+        r[i] = _mm256_permute2f128_ps(low, high, 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(low, high, 0x31);
+    }
+}
+
 /* ---- masks ----------------------------------------------------------------------------------- */
 
 V_INLINE vm v_lt(vf a, vf b)

@@ -128,6 +128,31 @@ V_INLINE float v_max_lane(vf a)
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+/* Row i, lane j to row j, lane i: pairs of rows, of pairs, of quarters, of halves. */
+V_INLINE void v_transpose(vf r[V_LANES])
+{
+    vf a[16];
+    for (int i = 0; i < 16; i += 2) {
+        a[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        a[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_shuffle_ps(a[i], a[i + 2], 0x44);
+        r[i + 1] = _mm512_shuffle_ps(a[i], a[i + 2], 0xee);
+        r[i + 2] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+        r[i + 3] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0xee);
+    }
+    for (int i = 0; i < 16; i += 8)
+        for (int j = 0; j < 4; j++) {
+            a[i + j] = _mm512_shuffle_f32x4(r[i + j], r[i + j + 4], 0x88);
+            a[i + j + 4] = _mm512_shuffle_f32x4(r[i + j], r[i + j + 4], 0xdd);
+        }
+    for (int j = 0; j < 8; j++) {
+        r[j] = _mm512_shuffle_f32x4(a[j], a[j + 8], 0x88);
+        r[j + 8] = _mm512_shuffle_f32x4(a[j], a[j + 8], 0xdd);
+    }
+}
+
 /* ---- masks ----------------------------------------------------------------------------------- */
 
 V_INLINE vm v_lt(vf a, vf b)

@@ -109,6 +109,12 @@ V_INLINE float v_max_lane(vf a)
     return a;
 }
 
+/* Row i, lane j to row j, lane i. */
+V_INLINE void v_transpose(vf r[V_LANES])
+{
+    (void)r;
+}
+
 /* ---- masks ----------------------------------------------------------------------------------- */
 
 V_INLINE vm v_lt(vf a, vf b)
