@@ -152,11 +152,11 @@ typedef enum hr_jnode_kind {
     HR_JN_TEST,    /* a, name, arguments */
     HR_JN_KEYWORD, /* name, a */
     /* statements */
-    HR_JN_DATA,   /* value: template text */
-    HR_JN_OUTPUT, /* a */
-    HR_JN_IF,     /* a, body, elifs (items: IF), orelse */
-    HR_JN_FOR,    /* a: target, b: iterable, c: filter or NULL, body, orelse */
-    HR_JN_SET,    /* a: target, b: value */
+    HR_JN_DATA,        /* value: template text */
+    HR_JN_OUTPUT,      /* a */
+    HR_JN_IF,          /* a, body, elifs (items: IF), orelse */
+    HR_JN_FOR,         /* a: target, b: iterable, c: filter or NULL, body, orelse */
+    HR_JN_SET,         /* a: target, b: value */
     HR_JN_SETBLOCK,    /* a: target, b: filter or NULL, body */
     HR_JN_FILTERBLOCK, /* b: filter, body */
     HR_JN_WITH,        /* items: PAIR target, value; body */
@@ -212,11 +212,11 @@ typedef struct hr_jfilter hr_jfilter;
 typedef struct hr_jtest hr_jtest;
 
 struct hr_jnode {
-    uint8_t kind;   /* hr_jnode_kind */
-    uint8_t op;     /* hr_jop */
-    bool store;     /* NAME: assigned to */
-    bool parameter; /* NAME: a parameter of a macro or with */
-    bool recursive; /* FOR */
+    uint8_t kind;                                      /* hr_jnode_kind */
+    uint8_t op;                                        /* hr_jop */
+    bool store;                                        /* NAME: assigned to */
+    bool parameter;                                    /* NAME: a parameter of a macro or with */
+    bool recursive;                                    /* FOR */
     bool catches_kwargs, catches_varargs, uses_caller; /* MACRO, CALLBLOCK */
     uint32_t line;
     hr_str name;
@@ -334,9 +334,8 @@ struct hr_jinterp {
     const hr_render_options *options;
     uint64_t steps_left;
     size_t depth, max_depth, max_output;
-    uint32_t line;        /* of the node being evaluated, for messages */
-    bool raised;          /* by raise_exception: the message stands alone */
-    hr_jdict *variables;  /* the top level object */
+    uint32_t line;       /* of the node being evaluated, for messages */
+    hr_jdict *variables; /* the top level object */
     hr_jactivation *here;
     hr_jbuilder *out; /* where output goes now */
 };
@@ -389,9 +388,10 @@ struct hr_jloop {
     hr_jval iterable;
     hr_jiter iter;
     const hr_jnode *node;
+    hr_jactivation *here;  /* where it runs */
     hr_jactivation *outer; /* recursive: where the loop function was defined */
     int64_t index0, depth0;
-    int64_t length; /* -1 = not yet known */
+    int64_t length;                 /* -1 = not yet known */
     hr_jval before, current, after; /* after: MISSING = not peeked */
     hr_jval changed;                /* TUPLE or MISSING */
     const hr_jval *rest;            /* what is left once the length was asked for; else NULL */
@@ -491,8 +491,7 @@ HR_MUST_USE hr_status hr_jinja_iterate(hr_jinterp *it, hr_jval v, hr_jiter *out)
 /* *more false at the end. */
 HR_MUST_USE hr_status hr_jinja_next(hr_jinterp *it, hr_jiter *i, hr_jval *out, bool *more);
 /* Everything that v gives, as an array. */
-HR_MUST_USE hr_status hr_jinja_collect(hr_jinterp *it, hr_jval v, const hr_jval **items,
-                                       size_t *n);
+HR_MUST_USE hr_status hr_jinja_collect(hr_jinterp *it, hr_jval v, const hr_jval **items, size_t *n);
 /* An int or a bool as a number; false for other kinds. */
 static inline bool hr_jinja_as_int(hr_jval v, int64_t *out)
 {
@@ -521,8 +520,7 @@ HR_MUST_USE hr_status hr_jinja_repr(hr_jbuilder *b, hr_jval v);
 HR_MUST_USE hr_status hr_jinja_to_str(hr_jinterp *it, hr_jval v, hr_jval *out);
 
 /* tojson.c */
-HR_MUST_USE hr_status hr_jinja_from_json(hr_jinterp *it, const hr_json *j, bool data,
-                                         hr_jval *out);
+HR_MUST_USE hr_status hr_jinja_from_json(hr_jinterp *it, const hr_json *j, bool data, hr_jval *out);
 hr_status hr_jinja_filter_tojson(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out);
 
 /* ops.c */
@@ -558,7 +556,7 @@ typedef enum hr_jflow { HR_JF_NEXT, HR_JF_BREAK, HR_JF_CONTINUE } hr_jflow;
 HR_MUST_USE hr_status hr_jinja_exec(hr_jinterp *it, const hr_jblock *body, hr_jflow *flow);
 HR_MUST_USE hr_status hr_jinja_enter_scope(hr_jinterp *it, const hr_jscope *s);
 HR_MUST_USE hr_status hr_jinja_assign(hr_jinterp *it, const hr_jnode *target, hr_jval v);
-HR_MUST_USE hr_status hr_jinja_for(hr_jinterp *it, const hr_jnode *n);
+HR_MUST_USE hr_status hr_jinja_for(hr_jinterp *it, const hr_jnode *n, hr_jflow *flow);
 HR_MUST_USE hr_status hr_jinja_loop_attr(hr_jinterp *it, hr_jloop *l, hr_str name, hr_jval *out);
 HR_MUST_USE hr_status hr_jinja_loop_call(hr_jinterp *it, hr_jloop *l, const hr_jargs *args,
                                          hr_jval *out);
@@ -570,6 +568,40 @@ static inline hr_jval *hr_jinja_slot(hr_jinterp *it, hr_jref ref)
     for (uint32_t i = 0; i < ref.hops; i++) a = a->outer;
     return &a->slots[ref.slot];
 }
+
+/* text.c: operations on strings that filters and methods share; `self` is a STR */
+hr_status hr_jinja_str_strip(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out);
+hr_status hr_jinja_str_replace(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out);
+hr_status hr_jinja_str_upper(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out);
+hr_status hr_jinja_str_lower(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out);
+hr_status hr_jinja_str_capitalize(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out);
+hr_status hr_jinja_str_center(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out);
+typedef enum hr_jsides { HR_JSIDE_LEFT = 1, HR_JSIDE_RIGHT = 2, HR_JSIDE_BOTH = 3 } hr_jsides;
+/* `chars` MISSING or NONE: white space. */
+HR_MUST_USE hr_status hr_jinja_strip(hr_jinterp *it, const hr_jstr *s, hr_jval chars,
+                                     hr_jsides sides, hr_jval *out);
+/* At most `count` times; < 0 = all. */
+HR_MUST_USE hr_status hr_jinja_replace(hr_jinterp *it, const hr_jstr *s, const hr_jstr *old,
+                                       const hr_jstr *with, int64_t count, hr_jval *out);
+/* `fill` MISSING: blanks. */
+HR_MUST_USE hr_status hr_jinja_pad(hr_jinterp *it, const hr_jstr *s, size_t left, size_t right,
+                                   hr_jval fill, hr_jval *out);
+HR_MUST_USE hr_status hr_jinja_join(hr_jinterp *it, const hr_jstr *separator, const hr_jval *items,
+                                    size_t n, hr_jval *out);
+/* Where the line that begins at `at` ends, and where the next one begins (str.splitlines). */
+size_t hr_jinja_line_end(const hr_jstr *s, size_t at, size_t *next);
+/* Python's int(text, base) and float(text); false when the text is no such number. */
+bool hr_jinja_parse_int(hr_str text, int base, int64_t *out);
+bool hr_jinja_parse_float(hr_str text, double *out);
+/* Do all characters belong to the class? False for an empty string. */
+bool hr_jinja_all(const hr_jstr *s, hr_jclass class);
+/* islower, isupper: some cased character, none of the other case. */
+bool hr_jinja_all_cased(const hr_jstr *s, hr_jclass class);
+
+/* methods_str.c */
+const hr_jfunction *hr_jinja_find_str_method(hr_str name);
+/* filters_list.c, filters_pick.c, filters_text.c: the tables that filters.c joins */
+extern const hr_jfilter hr_jinja_list_filters[], hr_jinja_pick_filters[], hr_jinja_text_filters[];
 
 /* filters.c, tests.c, methods.c, globals.c: tables */
 const hr_jfilter *hr_jinja_find_filter(hr_str name);

@@ -205,8 +205,7 @@ static bool is_digit(const lexer *l, size_t at, unsigned base)
 /* Digits with single underscores between; returns where they end. */
 static size_t digits(const lexer *l, size_t at, unsigned base)
 {
-    while (is_digit(l, at, base) ||
-           (at < l->s.n && l->s.p[at] == '_' && is_digit(l, at + 1, base)))
+    while (is_digit(l, at, base) || (at < l->s.n && l->s.p[at] == '_' && is_digit(l, at + 1, base)))
         at++;
     return at;
 }
@@ -309,10 +308,8 @@ static bool end_tag(lexer *l, const char *close)
     size_t skip = sign == '-' || (sign == '+' && !variable) ? 1 : 0;
     if (!here(l, l->at + skip, close)) return false;
     l->at += skip + 2;
-    if (skip && sign == '-')
-        l->at = hr_jinja_skip_space(l->s, l->at);
-    else if (!skip && !variable && here(l, l->at, "\n"))
-        l->at++;
+    if (skip && sign == '-') l->at = hr_jinja_skip_space(l->s, l->at);
+    else if (!skip && !variable && here(l, l->at, "\n")) l->at++;
     l->line_starting = l->s.p[l->at - 1] == '\n';
     return true;
 }

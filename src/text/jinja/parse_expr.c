@@ -326,14 +326,10 @@ static hr_status parse_call(hr_jparser *p, hr_jnode *of, hr_jnode **out)
 static hr_status parse_postfix(hr_jparser *p, hr_jnode **node)
 {
     for (;;) {
-        if (hr_jinja_skip_op(p, "."))
-            HR_TRY(parse_dot(p, *node, node));
-        else if (hr_jinja_skip_op(p, "["))
-            HR_TRY(parse_item(p, *node, node));
-        else if (hr_jinja_skip_op(p, "("))
-            HR_TRY(parse_call(p, *node, node));
-        else
-            return HR_OK;
+        if (hr_jinja_skip_op(p, ".")) HR_TRY(parse_dot(p, *node, node));
+        else if (hr_jinja_skip_op(p, "[")) HR_TRY(parse_item(p, *node, node));
+        else if (hr_jinja_skip_op(p, "(")) HR_TRY(parse_call(p, *node, node));
+        else return HR_OK;
     }
 }
 
@@ -388,7 +384,7 @@ static bool at_bare_argument(const hr_jparser *p)
 
 static hr_status parse_test(hr_jparser *p, hr_jnode **node)
 {
-    hr_jnode *t, *not;
+    hr_jnode *t, *not ;
     uint32_t line = now(p)->line;
     bool negated = hr_jinja_skip_name(p, "not");
     HR_TRY(make(p, HR_JN_TEST, line, &t));
@@ -407,23 +403,19 @@ static hr_status parse_test(hr_jparser *p, hr_jnode **node)
     }
     *node = t;
     if (!negated) return HR_OK;
-    HR_TRY(make(p, HR_JN_NOT, line, &not));
-    not->a = t;
-    *node = not;
+    HR_TRY(make(p, HR_JN_NOT, line, &not ));
+    not ->a = t;
+    *node = not ;
     return HR_OK;
 }
 
 static hr_status parse_filters_and_tests(hr_jparser *p, hr_jnode **node)
 {
     for (;;) {
-        if (hr_jinja_skip_op(p, "|"))
-            HR_TRY(parse_filter(p, node));
-        else if (hr_jinja_skip_name(p, "is"))
-            HR_TRY(parse_test(p, node));
-        else if (hr_jinja_skip_op(p, "("))
-            HR_TRY(parse_call(p, *node, node));
-        else
-            return HR_OK;
+        if (hr_jinja_skip_op(p, "|")) HR_TRY(parse_filter(p, node));
+        else if (hr_jinja_skip_name(p, "is")) HR_TRY(parse_test(p, node));
+        else if (hr_jinja_skip_op(p, "(")) HR_TRY(parse_call(p, *node, node));
+        else return HR_OK;
     }
 }
 
@@ -516,8 +508,12 @@ static hr_status parse_sum(hr_jparser *p, hr_jnode **out)
 /* Eats a comparison operator. */
 static bool skip_comparison(hr_jparser *p, hr_jop *op)
 {
-    static const binary_op ops[] = { { "==", HR_JOP_EQ }, { "!=", HR_JOP_NE }, { "<", HR_JOP_LT },
-                                     { "<=", HR_JOP_LE }, { ">", HR_JOP_GT },  { ">=", HR_JOP_GE },
+    static const binary_op ops[] = { { "==", HR_JOP_EQ },
+                                     { "!=", HR_JOP_NE },
+                                     { "<", HR_JOP_LT },
+                                     { "<=", HR_JOP_LE },
+                                     { ">", HR_JOP_GT },
+                                     { ">=", HR_JOP_GE },
                                      { 0 } };
     for (const binary_op *o = ops; o->text; o++)
         if (hr_jinja_skip_op(p, o->text)) {
