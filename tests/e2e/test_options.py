@@ -52,8 +52,8 @@ def text(answer):
     (GREEDY, ["--repetition-penalty", 50]),
     (GREEDY, ["--logit-bias", "66:100"]),
     (GREEDY, ["--allowed-token-ids", "70,71"]),
-    ([*SAMPLE, "--logit-bias", "65:20,66:19"], ["--presence-penalty", 2]),
-    ([*GREEDY, "--logit-bias", "65:20,66:19.9"], ["--frequency-penalty", 2]),
+    ([*GREEDY, "--logit-bias", "65:40,66:39,67:38"], ["--presence-penalty", 2]),
+    ([*GREEDY, "--logit-bias", "65:40,66:39,67:38"], ["--frequency-penalty", 2]),
 ], ids=lambda v: v[0] if isinstance(v, list) else None)
 def test_changes_the_tokens(ask, base, flags):
     assert ids(ask(*base, *flags)) != ids(ask(*base))

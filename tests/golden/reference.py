@@ -73,8 +73,10 @@ class Model:
         return x / scale * self.w[name + ".weight"]
 
     def rope(self, x):
-        """x [T,N,D]; halves rotate against each other."""
-        angle = np.arange(x.shape[0], dtype=np.float64)[:, None] * self.freq
+        """x [T,N,D]; halves rotate against each other. The angle is a float32 product, as
+        transformers computes it and models were trained with: part of the model, not an error."""
+        position = np.arange(x.shape[0], dtype=np.float32)
+        angle = (position[:, None] * self.freq.astype(np.float32)).astype(np.float64)
         cos = (np.cos(angle) * self.factor).astype(self.dtype)[:, None]
         sin = (np.sin(angle) * self.factor).astype(self.dtype)[:, None]
         a, b = np.split(x, 2, axis=-1)
