@@ -167,9 +167,13 @@ static hr_status unknown_flag(const char *name, unsigned command)
 static hr_status apply(hr_args *a, const hr_cli_flag *f, const char *value)
 {
     hr_status st = HR_OK;
-    if (f->target == HR_ARGS_SAMPLING) {
-        HR_TRY(hr_grow((void **)&a->typed, &a->typed_capacity, a->n_typed + 1, sizeof *a->typed));
-        a->typed[a->n_typed++] = (struct hr_typed){ f, value };
+    if (f->target == HR_ARGS_SAMPLING) { /* checked now, applied later */
+        headrace_sampling trial;
+        headrace_sampling_init(NULL, &trial);
+        st = set_field(a, f, value, &trial);
+        if (!st)
+            st = hr_grow((void **)&a->typed, &a->typed_capacity, a->n_typed + 1, sizeof *a->typed);
+        if (!st) a->typed[a->n_typed++] = (struct hr_typed){ f, value };
     } else
         st = set_field(a, f, value, f->target == HR_ARGS_OPTIONS ? (void *)&a->options : &a->own);
     return st ? hr_fail_prefix(st, "%s", f->name) : HR_OK;
