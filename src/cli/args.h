@@ -28,7 +28,11 @@ typedef enum hr_cli_flag_kind {
 } hr_cli_flag_kind;
 
 /* Which struct a flag writes to: those of headrace.h, or the command's own. */
-typedef enum hr_cli_flag_target { HR_ARGS_OPTIONS, HR_ARGS_SAMPLING, HR_ARGS_COMMAND } hr_cli_flag_target;
+typedef enum hr_cli_flag_target {
+    HR_ARGS_OPTIONS,
+    HR_ARGS_SAMPLING,
+    HR_ARGS_COMMAND
+} hr_cli_flag_target;
 
 typedef struct hr_cli_list {
     void *at; /* owned array */
@@ -44,6 +48,7 @@ typedef struct hr_cli_command {
     hr_cli_list stop, bad_words;                                      /* of const char * */
     hr_cli_list stop_token_ids, allowed_token_ids, logprob_token_ids; /* of int64_t */
     hr_cli_list bias_ids, bias_values;                                /* of int64_t, of double */
+    int no_generation_prompt, continue_final_message;
     int chat, json, stats, no_special, json_lines, spans;
 } hr_cli_command;
 

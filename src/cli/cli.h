@@ -6,6 +6,7 @@
 
 int hr_cli_generate(hr_args *a);
 int hr_cli_tokenize(hr_args *a);
+int hr_cli_render(hr_args *a);
 /* Prints "headrace: " and the thread's message; returns 1. */
 int hr_cli_complain(void);
 

@@ -28,6 +28,9 @@ static const command commands[] = {
       "usage: headrace tokenize MODEL|tokenizer.json [--prompt TEXT] [flags]\n\n"
       "Prints a JSON list of token ids. Without --prompt or --prompt-file the text comes from\n"
       "standard input.\n\n" },
+    { "render", HR_CLI_RENDER, hr_cli_render, "a chat as the model's template renders it",
+      "usage: headrace render [MODEL] --messages FILE [flags]\n\n"
+      "Renders messages through the model's chat template, or through --template FILE.\n\n" },
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

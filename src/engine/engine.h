@@ -45,6 +45,11 @@ void hr_engine_event_destroy(hr_engine_event *o); /* NULL is fine */
 /* The checkpoint's own tokenizer; NULL (and HR_OK) when it brings none. */
 HR_MUST_USE hr_status hr_engine_load_tokenizer(const hr_model *m, hr_tokenizer **out);
 
+/* What bos_token and eos_token are to the model's chat template; n 0 = none. May parse into
+ * `arena`. */
+HR_MUST_USE hr_status hr_engine_chat_tokens(const hr_model *m, const hr_tokenizer *t,
+                                            hr_arena *arena, hr_str *bos, hr_str *eos);
+
 const hr_tokenizer *hr_engine_tokenizer(const hr_engine *e); /* NULL: the model has none */
 const hr_model *hr_engine_model(const hr_engine *e);
 const hr_ledger *hr_engine_ledger(const hr_engine *e);
