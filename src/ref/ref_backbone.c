@@ -42,7 +42,8 @@ static void quantise_group(const hr_value *x, const void *in, int64_t at, int64_
         if (!isfinite(v)) most = NAN;
         if (fabsf(v) > most) most = fabsf(v); /* never true once most is NaN */
     }
-    *scale = most == 0 ? 1 : most / 127;
+    *scale = most / 127;
+    if (*scale == 0) *scale = 1; /* zeros, or so small that the scale would be */
     for (int64_t k = 0; k < n; k++) {
         float v = (float)hr_ref_get(x->dtype, in, at + k) / *scale;
         q[at + k] = isnan(*scale) ? 0 : (int8_t)fmin(fmax(nearbyint((double)v), -127), 127);

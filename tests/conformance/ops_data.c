@@ -72,7 +72,8 @@ static hr_dtype dtype_of(char fill, hr_op op, hr_dtype dtype)
     if (fill == 'n') return dtype;
     if (strchr("fpthwv", fill)) return HR_DTYPE_F32;
     if (fill == 'q') return HR_DTYPE_I8;
-    if (fill == 'b') return op == HR_OP_penalties ? HR_DTYPE_U16 : HR_DTYPE_U32;
+    if (fill == 'b')
+        return op == HR_OP_penalties || op == HR_OP_count_tokens ? HR_DTYPE_U16 : HR_DTYPE_U32;
     return HR_DTYPE_I32;
 }
 
