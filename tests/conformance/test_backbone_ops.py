@@ -521,7 +521,8 @@ def test_fused_gated_equals_its_parts(runner, rng, dtype):
     ("quantise_rows", [Input(np.zeros((2, 48), np.float32))], {"group": 32}, "group 32"),
     ("top_n", [Input(np.zeros((2, 5), np.float32)), Input(np.zeros(2, np.int32))], {"n": 6},
      "n 6 is not in 1 to V"),
-])
+], ids=["add-shapes", "add-missing", "rms_norm-width", "linear-dtype", "linear-scales",
+        "quantise_rows-group", "top_n-n"])
 def test_refusals_name_op_and_operand(runner, op, operands, attrs, sentence):
     with pytest.raises(OpError) as e:
         runner.run(op, operands, attrs)

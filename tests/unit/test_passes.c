@@ -239,6 +239,69 @@ static void test_failures_name_the_pass(void **state)
     hr_graph_destroy(g);
 }
 
+/* ---- memory that runs out ----------------------------------------------------------------------
+ */
+
+static int64_t calls_left, blocks_held;
+
+static void *count_alloc(void *self, size_t bytes, size_t align)
+{
+    (void)self;
+    if (calls_left-- <= 0) return NULL;
+    blocks_held++;
+    return aligned_alloc(align, (bytes + align - 1) / align * align);
+}
+
+static void *count_realloc(void *self, void *p, size_t bytes)
+{
+    (void)self;
+    if (calls_left-- <= 0) return NULL;
+    blocks_held += p == NULL;
+    return realloc(p, bytes);
+}
+
+static void count_free(void *self, void *p)
+{
+    (void)self;
+    blocks_held--;
+    free(p);
+}
+
+static hr_status passes_and_compile(const hr_graph *g)
+{
+    hr_graph *fused = NULL;
+    hr_backend *b = NULL;
+    hr_program *p = NULL;
+    hr_status st = hr_pass_run_all(g, &fused);
+    if (!st) st = hr_ref_backend_create(&b);
+    if (!st) st = hr_backend_compile(b, fused, &p);
+    hr_program_destroy(p, b);
+    hr_backend_destroy(b);
+    hr_graph_destroy(fused);
+    return st;
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static const hr_allocator counting = { count_alloc, count_realloc, count_free, NULL };
+    hr_graph *g = tiny_graph();
+    hr_status st = HR_RESOURCE_EXHAUSTED;
+    int64_t n = 0;
+    hr_set_allocator(&counting);
+    for (; st && n < 10000; n++) {
+        calls_left = n;
+        blocks_held = 0;
+        st = passes_and_compile(g);
+        if ((st && st != HR_RESOURCE_EXHAUSTED) || blocks_held) break;
+    }
+    hr_set_allocator(NULL);
+    assert_int_equal(st, HR_OK);
+    assert_int_equal(blocks_held, 0);
+    assert_true(n > 20); /* it did fail, often */
+    hr_graph_destroy(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +313,7 @@ int main(void)
         cmocka_unit_test(test_fuse_only_rows),
         cmocka_unit_test(test_dead),
         cmocka_unit_test(test_failures_name_the_pass),
+        cmocka_unit_test(test_every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
