@@ -47,9 +47,12 @@ static hr_status parse_i64(const char *text, int64_t *out)
     }
     hr_status st = hr_str_to_i64(s, out);
     double v;
-    if (st == HR_INVALID_ARGUMENT && !hr_str_to_f64(s, &v) && v == (double)(int64_t)v) {
+    if (st == HR_INVALID_ARGUMENT && !hr_str_to_f64(s, &v)) {
+        if (!(v >= -0x1p63 && v < 0x1p63))
+            return hr_fail(HR_OUT_OF_RANGE, "'%s' is out of range", text);
         *out = (int64_t)v;
-        st = HR_OK;
+        st = v == (double)*out ? HR_OK
+                               : hr_fail(HR_INVALID_ARGUMENT, "'%s' is not a whole number", text);
     }
     if (!st && __builtin_mul_overflow(*out, unit, out))
         st = hr_fail(HR_OUT_OF_RANGE, "'%s' is out of range", text);

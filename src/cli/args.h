@@ -68,6 +68,7 @@ typedef struct hr_args {
     const char *program; /* the command's name */
     unsigned command;
     const char *model; /* positional */
+    int log_level;     /* hr_log_level; what --log-level names */
     headrace_options options;
     hr_cli_command own;
     struct hr_typed {
@@ -83,6 +84,8 @@ typedef struct hr_args {
  * known one. */
 HR_MUST_USE hr_status hr_args_parse(int argc, char **argv, unsigned command, const char *program,
                                     hr_args *out);
+/* Refuses a command line whose flags do not go together, or that lacks what it works on. */
+HR_MUST_USE hr_status hr_args_check(hr_args *a);
 void hr_args_deinit(hr_args *a);
 /* Sampling flags over `s`, which headrace_sampling_init has filled. */
 HR_MUST_USE hr_status hr_args_sampling(hr_args *a, headrace_sampling *s);

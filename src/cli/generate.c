@@ -18,28 +18,14 @@ typedef struct generation {
     headrace_sampling sampling;
     hr_answer *answers; /* owned [n] */
     size_t n;
-    int streams; /* one plain answer: text is printed as it comes */
-    int log_level;
+    int streams;       /* one plain answer: text is printed as it comes */
+    int with_logprobs; /* were asked for, of the likeliest or of named ids */
 } generation;
 
 static void print_log(void *context, int level, const char *line)
 {
     const generation *g = context;
-    if (level <= g->log_level) fprintf(stderr, "%s\n", line);
-}
-
-static hr_status parse_log_level(const char *name, int *out)
-{
-    static const char *const names[] = { "error", "warning", "info", "debug" };
-    *out = HR_LOG_WARNING;
-    for (int i = 0; name && i < 4; i++)
-        if (!strcmp(name, names[i])) {
-            *out = i;
-            return HR_OK;
-        }
-    return name ? hr_fail(HR_INVALID_ARGUMENT,
-                          "--log-level %s: it is error, warning, info or debug", name)
-                : HR_OK;
+    if (level <= g->args->log_level) fprintf(stderr, "%s\n", line);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -129,9 +115,6 @@ static hr_status submit_all(generation *g)
     }
     if (c->prompt_ids.n) HR_TRY(submit_ids(g));
     if (c->messages) HR_TRY(submit_messages(g));
-    if (g->n == 0)
-        return hr_fail(HR_INVALID_ARGUMENT,
-                       "no prompt: give -p TEXT, --prompt-file, --prompt-ids or --messages");
     g->streams = g->n == 1 && g->sampling.n == 1 && !c->json;
     return HR_OK;
 }
@@ -150,7 +133,7 @@ static void print_json(const generation *g, const hr_answer *a)
     headrace_info info;
     headrace_info_get(g->engine, &info);
     hr_buf out = { 0 };
-    hr_answer_json(a, &info, g->sampling.logprobs >= 0, &out);
+    hr_answer_json(a, &info, g->with_logprobs, &out);
     fwrite(out.p, 1, out.n, stdout);
     hr_buf_deinit(&out);
 }
@@ -187,7 +170,7 @@ static hr_status collect(generation *g, int *exit_status)
         HR_TRY((hr_status)headrace_poll(g->engine, &v, -1));
         hr_answer *a = find_answer(g, v.id);
         if (!a) continue;
-        hr_answer_add(a, &v, g->sampling.logprobs >= 0);
+        hr_answer_add(a, &v, g->with_logprobs);
         if (g->streams && v.kind == HEADRACE_EVENT_TOKENS) {
             fwrite(v.text, 1, v.text_bytes, stdout);
             fflush(stdout);
@@ -234,12 +217,10 @@ static hr_status write_manifest(const generation *g)
 static hr_status run(generation *g, int *exit_status)
 {
     hr_args *a = g->args;
-    HR_TRY(parse_log_level(a->own.log_level, &g->log_level));
-    if (!a->model) return hr_fail(HR_INVALID_ARGUMENT, "which model? headrace generate MODEL …");
     a->options.model = a->model;
     a->options.log = print_log;
     a->options.log_context = g;
-    bool terminal = isatty(STDERR_FILENO) && g->log_level < HR_LOG_INFO;
+    bool terminal = isatty(STDERR_FILENO) && a->log_level < HR_LOG_INFO;
     if (terminal) fprintf(stderr, "headrace: loading %s …\n", a->model);
     HR_TRY((hr_status)headrace_engine_create(&a->options, &g->engine));
     headrace_info info;
@@ -249,6 +230,7 @@ static hr_status run(generation *g, int *exit_status)
                 info.load_s, (long long)info.programs, info.compile_s);
     headrace_sampling_init(g->engine, &g->sampling);
     HR_TRY(hr_args_sampling(a, &g->sampling));
+    g->with_logprobs = g->sampling.logprobs >= 0 || g->sampling.n_logprob_token_ids;
     if (g->sampling.n < 1 || g->sampling.n > 1024)
         return hr_fail(HR_INVALID_ARGUMENT, "n must be 1 to 1024, not %lld",
                        (long long)g->sampling.n);

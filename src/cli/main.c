@@ -71,15 +71,31 @@ static int print_help(const command *c)
     return 0;
 }
 
+static void print_log(void *self, hr_log_level level, const char *line)
+{
+    (void)self, (void)level;
+    fprintf(stderr, "%s\n", line);
+}
+
+/* An answer that could not be written, to a full disk say, was not given. */
+static int flush(int exit_status)
+{
+    if (!fflush(stdout) && !ferror(stdout)) return exit_status;
+    perror("headrace: standard output");
+    return 1;
+}
+
 static int run(const command *c, int argc, char **argv)
 {
     hr_args a;
     int exit_status = 2;
     hr_status st = hr_args_parse(argc, argv, c->bit, c->name, &a);
+    if (!st) st = hr_args_check(&a);
+    hr_log_set(print_log, NULL, (hr_log_level)a.log_level);
     if (st) hr_cli_complain();
     else exit_status = a.help ? print_help(c) : c->run(&a);
     hr_args_deinit(&a);
-    return exit_status;
+    return flush(exit_status);
 }
 
 int main(int argc, char **argv)

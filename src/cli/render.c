@@ -35,8 +35,6 @@ static hr_status load_template(session *s)
     hr_str source = { 0 };
     if (s->args->own.template_file)
         HR_TRY(hr_args_slurp(&s->arena, s->args->own.template_file, &source));
-    else if (!s->model)
-        return hr_fail(HR_INVALID_ARGUMENT, "which template? give MODEL or --template FILE");
     else {
         const hr_model_vocab *v = hr_model_vocab_get(s->model);
         if (!v->n_templates)
@@ -65,8 +63,6 @@ static hr_status render_chat(session *s)
     if (c->continue_final_message) chat.flags = HR_CHAT_CONTINUE_FINAL_MESSAGE;
     HR_TRY(load_json(s, c->messages, &chat.messages));
     HR_TRY(load_json(s, c->tools, &chat.tools));
-    if (!chat.messages)
-        return hr_fail(HR_INVALID_ARGUMENT, "no chat: give --messages FILE or --variables FILE");
     return hr_chat_render(s->template, &chat, &s->out);
 }
 
@@ -74,8 +70,6 @@ static hr_status render(session *s)
 {
     const hr_cli_command *c = &s->args->own;
     if (!c->variables) return render_chat(s);
-    if (c->messages || c->tools)
-        return hr_fail(HR_INVALID_ARGUMENT, "--variables holds everything: leave out --messages");
     const hr_json *variables;
     hr_str trusted[] = { HR_STR("bos_token"), HR_STR("eos_token") };
     hr_render_options options = { .trusted = trusted, .n_trusted = 2 };

@@ -73,8 +73,6 @@ static hr_status print_lines(session *s, hr_str all)
 static hr_status run(hr_args *a, session *s)
 {
     hr_cli_command *c = &a->own;
-    if (c->prompts.n > 1)
-        return hr_fail(HR_INVALID_ARGUMENT, "one --prompt; many texts go through --json-lines");
     hr_str text;
     if (c->prompts.n) text = hr_str_c(*(const char **)c->prompts.at);
     else HR_TRY(hr_args_slurp(&a->arena, c->prompt_file ? c->prompt_file : "-", &text));
@@ -86,9 +84,7 @@ int hr_cli_tokenize(hr_args *a)
 {
     session s = { 0 };
     hr_tokenizer *t = NULL;
-    hr_status st = a->model ? load(a->model, &t)
-                            : hr_fail(HR_INVALID_ARGUMENT,
-                                      "which model? headrace tokenize MODEL|tokenizer.json");
+    hr_status st = load(a->model, &t);
     s.tokenizer = t;
     if (!st) st = run(a, &s);
     hr_ids_deinit(&s.ids);

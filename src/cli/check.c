@@ -1,0 +1,86 @@
+/* What no flag can tell alone: whether a whole command line makes sense.
+ *
+ * Main thread, before any file is opened. The rule is that nothing typed is ever ignored: a flag
+ * that would have no effect is refused, and so is a command that lacks what it works on. */
+#include "base/log.h"
+#include "cli/args.h"
+
+static hr_status check_log_level(hr_args *a)
+{
+    static const char *const names[] = { "error", "warning", "info", "debug" };
+    a->log_level = HR_LOG_WARNING;
+    if (!a->own.log_level) return HR_OK;
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(a->own.log_level, names[i])) {
+            a->log_level = i;
+            return HR_OK;
+        }
+    return hr_fail(HR_INVALID_ARGUMENT, "--log-level %s: it is error, warning, info or debug",
+                   a->own.log_level);
+}
+
+/* Flags that mean something only beside another. */
+static hr_status check_companions(const hr_args *a)
+{
+    const hr_cli_command *c = &a->own;
+    bool text = c->prompts.n || c->prompt_file;
+    bool generates = a->command == HR_CLI_GENERATE;
+    const struct {
+        bool given, has;
+        const char *flag, *needs;
+    } rules[] = {
+        { c->tools, c->messages, "--tools", "--messages" },
+        { c->no_generation_prompt, c->messages, "--no-generation-prompt", "--messages" },
+        { c->continue_final_message, c->messages, "--continue-final-message", "--messages" },
+        { c->system, c->chat, "--system", "--chat" },
+        { c->chat, text, "--chat", "-p or --prompt-file" },
+        { generates && c->no_special, text && !c->chat, "--no-special", "a prompt without --chat" },
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].given && !rules[i].has)
+            return hr_fail(HR_INVALID_ARGUMENT, "%s needs %s", rules[i].flag, rules[i].needs);
+    return HR_OK;
+}
+
+static hr_status check_generate(const hr_args *a)
+{
+    const hr_cli_command *c = &a->own;
+    if (!a->model) return hr_fail(HR_INVALID_ARGUMENT, "which model? headrace generate MODEL …");
+    if (!c->prompts.n && !c->prompt_file && !c->prompt_ids.n && !c->messages)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "no prompt: give -p TEXT, --prompt-file, --prompt-ids or --messages");
+    return HR_OK;
+}
+
+static hr_status check_tokenize(const hr_args *a)
+{
+    const hr_cli_command *c = &a->own;
+    if (!a->model)
+        return hr_fail(HR_INVALID_ARGUMENT, "which model? headrace tokenize MODEL|tokenizer.json");
+    if (c->prompts.n + (c->prompt_file != NULL) > 1)
+        return hr_fail(HR_INVALID_ARGUMENT, "one --prompt or --prompt-file; many texts go through "
+                                            "--json-lines");
+    return HR_OK;
+}
+
+static hr_status check_render(const hr_args *a)
+{
+    const hr_cli_command *c = &a->own;
+    if (!a->model && !c->template_file)
+        return hr_fail(HR_INVALID_ARGUMENT, "which template? give MODEL or --template FILE");
+    if (!c->messages && !c->variables)
+        return hr_fail(HR_INVALID_ARGUMENT, "no chat: give --messages FILE or --variables FILE");
+    if (c->messages && c->variables)
+        return hr_fail(HR_INVALID_ARGUMENT, "--variables holds everything: leave out --messages");
+    return HR_OK;
+}
+
+hr_status hr_args_check(hr_args *a)
+{
+    HR_TRY(check_log_level(a));
+    if (a->help) return HR_OK;
+    if (a->command == HR_CLI_GENERATE) HR_TRY(check_generate(a));
+    if (a->command == HR_CLI_TOKENIZE) HR_TRY(check_tokenize(a));
+    if (a->command == HR_CLI_RENDER) HR_TRY(check_render(a));
+    return check_companions(a);
+}
