@@ -25,21 +25,21 @@ typedef struct bed {
     void *prep, *scratch; /* owned */
 } bed;
 
-static void *bed_alloc(size_t bytes)
+static inline void *bed_alloc(size_t bytes)
 {
     void *p = hr_alloc_aligned(bytes ? bytes : 1, 64);
     if (!p) abort();
     return p;
 }
 
-static hr_status bed_read_rows(const hr_weight *w, int64_t first, int64_t count, void *to)
+static inline hr_status bed_read_rows(const hr_weight *w, int64_t first, int64_t count, void *to)
 {
     size_t row = hr_format_row_bytes(w->format, w->shape.dim[w->shape.rank - 1]);
     memcpy(to, (const char *)w->source + (size_t)first * row, (size_t)count * row);
     return HR_OK;
 }
 
-static void bed_pack(bed *b, const op_operand *o)
+static inline void bed_pack(bed *b, const op_operand *o)
 {
     b->weight = (hr_weight){ .name = "weight",
                              .shape = o->shape,
@@ -62,7 +62,7 @@ static void bed_pack(bed *b, const op_operand *o)
     hr_free(scratch);
 }
 
-static hr_value *bed_operand(bed *b, int i)
+static inline hr_value *bed_operand(bed *b, int i)
 {
     const op_operand *o = &b->c->in[i];
     char name[16] = { (char)('a' + i) };
@@ -78,7 +78,7 @@ static hr_value *bed_operand(bed *b, int i)
 }
 
 /* The case is borrowed until bed_free. */
-static void bed_make(const op_case *c, bed *b)
+static inline void bed_make(const op_case *c, bed *b)
 {
     hr_value *in[HR_NODE_MAX_IN];
     *b = (bed){ .c = c };
@@ -101,7 +101,7 @@ static void bed_make(const op_case *c, bed *b)
     b->scratch = bed_alloc(HR_KERNEL_SCRATCH);
 }
 
-static void bed_free(bed *b)
+static inline void bed_free(bed *b)
 {
     hr_graph_destroy(b->graph);
     for (int i = 0; i < HR_NODE_MAX_IN; i++) hr_free(b->in[i]);
@@ -111,7 +111,7 @@ static void bed_free(bed *b)
     hr_free(b->scratch);
 }
 
-static hr_kernel_args bed_args(const bed *b)
+static inline hr_kernel_args bed_args(const bed *b)
 {
     hr_kernel_args a = { .node = b->node,
                          .packed = b->packed.data ? &b->packed : NULL,
@@ -124,7 +124,7 @@ static hr_kernel_args bed_args(const bed *b)
 }
 
 /* Calls the kernel over all its items, `step` at a time; linear after its prep. */
-static void bed_call(const bed *b, hr_isa isa, hr_kernel_args *a, int64_t step)
+static inline void bed_call(const bed *b, hr_isa isa, hr_kernel_args *a, int64_t step)
 {
     const hr_kernel *k = hr_kernel_lookup(b->c->op, isa), *prep = hr_kernel_linear_prep(isa);
     int64_t items = k->items(b->node, b->c->live);
@@ -135,7 +135,7 @@ static void bed_call(const bed *b, hr_isa isa, hr_kernel_args *a, int64_t step)
 }
 
 /* From fresh result bytes (or the donated operand's). Scratch is filled with NaN patterns. */
-static void bed_run(bed *b, hr_isa isa, int64_t step)
+static inline void bed_run(bed *b, hr_isa isa, int64_t step)
 {
     const hr_kernel *k = hr_kernel_lookup(b->c->op, isa);
     hr_kernel_args a = bed_args(b);
@@ -149,7 +149,7 @@ static void bed_run(bed *b, hr_isa isa, int64_t step)
 }
 
 /* The same with result 0 over operand 0. */
-static void bed_run_in_place(bed *b, hr_isa isa)
+static inline void bed_run_in_place(bed *b, hr_isa isa)
 {
     hr_kernel_args a = bed_args(b);
     for (int i = 1; i < b->node->n_out; i++) memset(b->out[i], BED_UNTOUCHED, b->out_bytes[i]);

@@ -15,7 +15,7 @@ static const ops_row bench_table[] = {
 };
 enum { BENCH_ROWS = sizeof bench_table / sizeof *bench_table };
 
-static double bench_now(void)
+static inline double bench_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -23,7 +23,7 @@ static double bench_now(void)
 }
 
 /* Best nanoseconds of one call over all items: 7 rounds of about 2 ms. */
-static double bench_time(bed *b, hr_isa isa)
+static inline double bench_time(bed *b, hr_isa isa)
 {
     hr_kernel_args a = bed_args(b);
     double best = INFINITY;
@@ -41,7 +41,7 @@ static double bench_time(bed *b, hr_isa isa)
 }
 
 /* `bytes`: what the kernel must move. */
-static void bench_line(bed *b, const char *what, double bytes)
+static inline void bench_line(bed *b, const char *what, double bytes)
 {
     printf("%-16s %-22s", hr_op_name(b->c->op), what);
     for (int isa = 0; isa < HR_ISA_COUNT; isa++) {
@@ -52,7 +52,7 @@ static void bench_line(bed *b, const char *what, double bytes)
     printf("\n");
 }
 
-static void bench_row(const ops_row *w)
+static inline void bench_row(const ops_row *w)
 {
     op_case c;
     bed b;
@@ -72,7 +72,7 @@ static void bench_row(const ops_row *w)
 }
 
 /* One request of `keys` keys of which the last `queries` are asked, SmolLM2's heads. */
-static void bench_attention(hr_dtype cache, int32_t keys, int32_t queries)
+static inline void bench_attention(hr_dtype cache, int32_t keys, int32_t queries)
 {
     char what[64];
     const paged_shape s = { .N = 9, .KV = 3, .D = 64, .block = 16, .length = keys };
@@ -88,7 +88,7 @@ static void bench_attention(hr_dtype cache, int32_t keys, int32_t queries)
     paged_free(&p);
 }
 
-static int bench_all(const char *only)
+static inline int bench_all(const char *only)
 {
     for (int i = 0; i < BENCH_ROWS; i++)
         if (!only || !strcmp(only, bench_table[i].name)) bench_row(&bench_table[i]);
@@ -104,7 +104,7 @@ static int bench_all(const char *only)
     return 0;
 }
 
-static void test_every_kernel_has_a_bench(void **state)
+static inline void test_every_kernel_has_a_bench(void **state)
 {
     (void)state;
     for (int op = 0; op < HR_OP_COUNT; op++) {

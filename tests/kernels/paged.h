@@ -33,7 +33,7 @@ typedef struct paged_step {
     void *data[7]; /* owned */
 } paged_step;
 
-static void paged_make(const paged_shape *s, hr_dtype dtype, hr_dtype cache, paged *p)
+static inline void paged_make(const paged_shape *s, hr_dtype dtype, hr_dtype cache, paged *p)
 {
     *p = (paged){ .s = *s, .dtype = dtype, .cache = cache };
     if (p->s.attrs.scale == 0) p->s.attrs.scale = 1 / sqrtf((float)s->D);
@@ -43,21 +43,21 @@ static void paged_make(const paged_shape *s, hr_dtype dtype, hr_dtype cache, pag
     for (int n = 0; n < 64; n++) p->sink[n] = (float)(n % 5) - 1;
 }
 
-static void paged_free(paged *p)
+static inline void paged_free(paged *p)
 {
     hr_free(p->q);
     hr_free(p->k);
     hr_free(p->v);
 }
 
-static float paged_number(uint32_t *seed)
+static inline float paged_number(uint32_t *seed)
 {
     *seed = *seed * 1664525u + 1013904223u;
     return (float)(*seed >> 8) * 0x1p-23f - 1;
 }
 
 /* Tokens [from, to) with numbers within ±2 of their own. */
-static void paged_fill(paged *p, int64_t from, int64_t to, uint32_t seed)
+static inline void paged_fill(paged *p, int64_t from, int64_t to, uint32_t seed)
 {
     int64_t nd = p->s.N * p->s.D, kd = p->s.KV * p->s.D;
     for (int64_t i = from * nd; i < to * nd; i++) p->q[i] = 2 * paged_number(&seed);
@@ -65,15 +65,15 @@ static void paged_fill(paged *p, int64_t from, int64_t to, uint32_t seed)
     for (int64_t i = from * kd; i < to * kd; i++) p->v[i] = 2 * paged_number(&seed);
 }
 
-static void paged_put(hr_dtype d, void *to, int64_t i, float x)
+static inline void paged_put(hr_dtype d, void *to, int64_t i, float x)
 {
     if (d == HR_DTYPE_F32) ((float *)to)[i] = x;
     else ((uint16_t *)to)[i] = d == HR_DTYPE_BF16 ? hr_f32_to_bf16(x) : hr_f32_to_f16(x);
 }
 
 /* Lays request r's keys into blocks r, r + stride … of the cache and names them in its table. */
-static void paged_lay(const paged *p, const paged_ask *ask, int64_t r, int64_t requests, int64_t W,
-                      int32_t *table, void *k, void *v)
+static inline void paged_lay(const paged *p, const paged_ask *ask, int64_t r, int64_t requests,
+                             int64_t W, int32_t *table, void *k, void *v)
 {
     int64_t row = p->s.KV * p->s.D, block = p->s.block, oldest = 0;
     if (p->s.attrs.window > 0 && ask->from >= p->s.attrs.window)
@@ -92,7 +92,7 @@ static void paged_lay(const paged *p, const paged_ask *ask, int64_t r, int64_t r
 
 /* A step of several requests, each a view of the same sequence. Two rows of padding and an unused
  * request follow. Results: b.out[0], rows in the order of the asks. */
-static void paged_step_make(const paged *p, const paged_ask *asks, int64_t n, paged_step *s)
+static inline void paged_step_make(const paged *p, const paged_ask *asks, int64_t n, paged_step *s)
 {
     int64_t W = (p->s.length + p->s.block - 1) / p->s.block, T = 0;
     int64_t nd = p->s.N * p->s.D, B = n + 1, blocks = W * n + 1;
@@ -136,7 +136,7 @@ static void paged_step_make(const paged *p, const paged_ask *asks, int64_t n, pa
     bed_make(&s->c, &s->b);
 }
 
-static void paged_step_free(paged_step *s)
+static inline void paged_step_free(paged_step *s)
 {
     bed_free(&s->b);
     for (int i = 0; i < 7; i++) hr_free(s->data[i]);

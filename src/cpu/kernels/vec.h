@@ -70,6 +70,17 @@ V_INLINE void v_store_any_n(hr_dtype dtype, void *p, int64_t i, vf x, int64_t n)
     v_store_any(dtype, half, 0, x);
     memcpy((uint16_t *)p + i, half, (size_t)n * 2);
 }
+/* All lanes where `left` numbers are at least a vector, else the first `left`: loops over rows of
+ * any length, whose tails alone pay for masks. */
+V_INLINE vf v_load_upto(hr_dtype dtype, const void *p, int64_t i, int64_t left)
+{
+    return left >= V_LANES ? v_load_any(dtype, p, i) : v_load_any_n(dtype, p, i, left);
+}
+V_INLINE void v_store_upto(hr_dtype dtype, void *p, int64_t i, vf x, int64_t left)
+{
+    if (left >= V_LANES) v_store_any(dtype, p, i, x);
+    else v_store_any_n(dtype, p, i, x, left);
+}
 /* x as it would read back after a store: what a fused kernel hands on instead of memory. */
 V_INLINE vf v_round_to(hr_dtype dtype, vf x)
 {

@@ -47,8 +47,8 @@ V_INLINE int64_t window_start(const hr_node *n, int64_t position)
 V_INLINE void load_row(hr_dtype d, const void *q, int64_t at, int64_t D, float scale, float *to)
 {
     for (int64_t i = 0; i < D; i += V_LANES) {
-        int64_t n = D - i < V_LANES ? D - i : V_LANES;
-        v_store_n(to + i, v_mul(v_load_any_n(d, q, at + i, n), v_set1(scale)), n);
+        vf v = v_mul(v_load_upto(d, q, at + i, D - i), v_set1(scale));
+        v_store_upto(HR_DTYPE_F32, to, i, v, D - i);
     }
 }
 
@@ -56,9 +56,8 @@ V_INLINE void load_row(hr_dtype d, const void *q, int64_t at, int64_t D, float s
 V_INLINE void store_row(hr_dtype d, const float *o, float sum, int64_t D, void *out, int64_t at)
 {
     for (int64_t i = 0; i < D; i += V_LANES) {
-        int64_t n = D - i < V_LANES ? D - i : V_LANES;
-        vf v = v_add(v_div(v_load_n(o + i, n), v_set1(sum)), v_set1(0.0f));
-        v_store_any_n(d, out, at + i, v, n);
+        vf v = v_div(v_load_upto(HR_DTYPE_F32, o, i, D - i), v_set1(sum));
+        v_store_upto(d, out, at + i, v_add(v, v_set1(0.0f)), D - i);
     }
 }
 
@@ -114,13 +113,19 @@ static void find_keys(tile *x, int64_t base, int64_t first, int64_t last)
     memset(x->k.row, 0, sizeof x->k.row);
     x->k.first = x->v.first = first;
     x->k.last = x->v.last = last;
-    for (int64_t j = first; j < last; j++) {
-        int64_t entry = (base + j) / c.dim[1];
+    int64_t entry = (base + first) / c.dim[1], offset = (base + first) % c.dim[1];
+    for (int64_t j = first; j < last; entry++, offset = 0) {
         int64_t id = table[entry < W ? entry : W - 1];
         id = id < 0 ? 0 : id >= c.dim[0] ? c.dim[0] - 1 : id;
-        int64_t at = ((id * c.dim[1] + (base + j) % c.dim[1]) * KV + x->head) * x->D;
-        x->k.row[j] = (const char *)x->a->in[1] + (size_t)at * k_size;
-        x->v.row[j] = (const char *)x->a->in[2] + (size_t)at * v_size;
+        int64_t at = ((id * c.dim[1] + offset) * KV + x->head) * x->D, step = KV * x->D;
+        const char *k = (const char *)x->a->in[1] + (size_t)at * k_size;
+        const char *v = (const char *)x->a->in[2] + (size_t)at * v_size;
+        for (; offset < c.dim[1] && j < last; offset++, j++) {
+            x->k.row[j] = k;
+            x->v.row[j] = v;
+            k += (size_t)step * k_size;
+            v += (size_t)step * v_size;
+        }
     }
 }
 
@@ -198,26 +203,42 @@ V_INLINE void convert_values(hr_dtype dtype, const tile *x, int64_t d, int64_t n
         float *row = x->t + j * SLICE;
         to->row[j] = (const char *)row;
         for (int64_t i = 0; i < n; i += V_LANES) {
-            int64_t left = n - i < V_LANES ? n - i : V_LANES;
-            if (left == V_LANES) v_store(row + i, v_load_any(dtype, x->v.row[j], d + i));
-            else v_store_n(row + i, v_load_any_n(dtype, x->v.row[j], d + i, left), left);
+            vf v = v_load_upto(dtype, x->v.row[j], d + i, n - i);
+            v_store_upto(HR_DTYPE_F32, row, i, v, n - i);
         }
     }
 }
 
-/* o = o · alpha + weights · values. f32 values are read where they lie. */
+static void mix_f32(tile *x, const keys *k, int64_t d, int64_t n)
+{
+    mix_all(HR_DTYPE_F32, k, rows_of(x), n, x->s, x->alpha, x->o + d, x->D);
+}
+static void mix_bf16(tile *x)
+{
+    mix_all(HR_DTYPE_BF16, &x->v, rows_of(x), x->D, x->s, x->alpha, x->o, x->D);
+}
+static void mix_f16(tile *x)
+{
+    mix_all(HR_DTYPE_F16, &x->v, rows_of(x), x->D, x->s, x->alpha, x->o, x->D);
+}
+
+/* o = o · alpha + weights · values. f32 values are read where they lie; so are others when few rows
+ * share them, for more they are converted once. */
 static void mix_chunk(tile *x)
 {
-    if (x->v.dtype == HR_DTYPE_F32) {
-        mix_all(&x->v, rows_of(x), 0, x->D, x->s, x->alpha, x->o, x->D);
+    hr_dtype d = x->v.dtype;
+    if (d == HR_DTYPE_F32 || rows_of(x) <= 2 * MOST_ROWS) {
+        if (d == HR_DTYPE_F32) mix_f32(x, &x->v, 0, x->D);
+        else if (d == HR_DTYPE_BF16) mix_bf16(x);
+        else mix_f16(x);
         return;
     }
     keys slice;
-    for (int64_t d = 0; d < x->D; d += SLICE) {
-        int64_t n = x->D - d < SLICE ? x->D - d : SLICE;
-        if (x->v.dtype == HR_DTYPE_BF16) convert_values(HR_DTYPE_BF16, x, d, n, &slice);
-        else convert_values(HR_DTYPE_F16, x, d, n, &slice);
-        mix_all(&slice, rows_of(x), 0, n, x->s, x->alpha, x->o + d, x->D);
+    for (int64_t at = 0; at < x->D; at += SLICE) {
+        int64_t n = x->D - at < SLICE ? x->D - at : SLICE;
+        if (d == HR_DTYPE_BF16) convert_values(HR_DTYPE_BF16, x, at, n, &slice);
+        else convert_values(HR_DTYPE_F16, x, at, n, &slice);
+        mix_f32(x, &slice, at, n);
     }
 }
 

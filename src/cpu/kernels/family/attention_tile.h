@@ -34,9 +34,7 @@ V_INLINE void load_transposed(hr_dtype dtype, const keys *k, int64_t d, int64_t 
             int64_t left = n - i < V_LANES ? n - i : V_LANES;
             for (int l = 0; l < V_LANES; l++) {
                 const char *row = k->row[j + l];
-                if (!row) r[l] = v_set1(0.0f);
-                else if (left == V_LANES) r[l] = v_load_any(dtype, row, d + i);
-                else r[l] = v_load_any_n(dtype, row, d + i, left);
+                r[l] = row ? v_load_upto(dtype, row, d + i, left) : v_set1(0.0f);
             }
             v_transpose(r);
             for (int l = 0; l < left; l++) v_store(t + (i + l) * CHUNK + j, r[l]);
@@ -74,18 +72,16 @@ V_INLINE void score_rows(int R, const keys *k, const float *q, int64_t q_stride,
 }
 
 /* o [row][o_stride] = o · alpha[row] + Σ over keys p[row][key] · value[key], for R rows and NV
- * vectors of dims. values are f32 rows; `n` < V_LANES cuts the only vector short. */
-V_INLINE void mix_tile(int R, int NV, const keys *k, int64_t d, int64_t n, const float *p,
-                       const float *alpha, float *o, int64_t o_stride)
+ * vectors of dims from d on. `n` < V_LANES cuts the only vector short. */
+V_INLINE void mix_tile(hr_dtype dtype, int R, int NV, const keys *k, int64_t d, int64_t n,
+                       const float *p, const float *alpha, float *o, int64_t o_stride)
 {
     vf acc[MOST_ROWS][MOST_VECS];
     for (int r = 0; r < R; r++)
         for (int v = 0; v < NV; v++) acc[r][v] = v_set1(0.0f);
     for (int64_t j = k->first; j < k->last; j++) {
-        const float *value = (const float *)(const void *)k->row[j] + d;
         vf x[MOST_VECS];
-        for (int v = 0; v < NV; v++)
-            x[v] = n < V_LANES ? v_load_n(value, n) : v_load(value + v * V_LANES);
+        for (int v = 0; v < NV; v++) x[v] = v_load_upto(dtype, k->row[j], d + v * V_LANES, n);
         for (int r = 0; r < R; r++) {
             vf w = v_set1(p[r * CHUNK + j]);
             for (int v = 0; v < NV; v++) acc[r][v] = v_madd(w, x[v], acc[r][v]);
@@ -93,21 +89,22 @@ V_INLINE void mix_tile(int R, int NV, const keys *k, int64_t d, int64_t n, const
     }
     for (int r = 0; r < R; r++)
         for (int v = 0; v < NV; v++) {
-            float *at = o + r * o_stride + v * V_LANES;
-            if (n < V_LANES) v_store_n(at, v_madd(v_load_n(at, n), v_set1(alpha[r]), acc[r][v]), n);
-            else v_store(at, v_madd(v_load(at), v_set1(alpha[r]), acc[r][v]));
+            int64_t at = r * o_stride + v * V_LANES;
+            vf before = v_load_upto(HR_DTYPE_F32, o, at, n);
+            v_store_upto(HR_DTYPE_F32, o, at, v_madd(before, v_set1(alpha[r]), acc[r][v]), n);
         }
 }
 
-/* Dims [d, d + n) of the values' rows; `o` points at the first of them. */
-V_INLINE void mix_rows(int R, const keys *k, int64_t d, int64_t n, const float *p,
+/* Dims [0, n) of the values' rows. */
+V_INLINE void mix_rows(hr_dtype dtype, int R, const keys *k, int64_t n, const float *p,
                        const float *alpha, float *o, int64_t o_stride)
 {
-    int64_t i = 0;
-    for (; i + MOST_VECS * V_LANES <= n; i += MOST_VECS * V_LANES)
-        mix_tile(R, MOST_VECS, k, d + i, V_LANES, p, alpha, o + i, o_stride);
-    for (; i < n; i += V_LANES)
-        mix_tile(R, 1, k, d + i, n - i < V_LANES ? n - i : V_LANES, p, alpha, o + i, o_stride);
+    int64_t d = 0;
+    for (; d + MOST_VECS * V_LANES <= n; d += MOST_VECS * V_LANES)
+        mix_tile(dtype, R, MOST_VECS, k, d, V_LANES, p, alpha, o + d, o_stride);
+    for (; d + V_LANES <= n; d += V_LANES)
+        mix_tile(dtype, R, 1, k, d, V_LANES, p, alpha, o + d, o_stride);
+    if (d < n) mix_tile(dtype, R, 1, k, d, n - d, p, alpha, o + d, o_stride);
 }
 
 /* ---- any number of rows, by register tiles ----------------------------------------------------
@@ -126,18 +123,18 @@ static void score_all(const keys *k, int64_t rows, const float *q, int64_t q_str
     else if (rows - r == 1) score_rows(1, k, q, q_stride, t, n, s, start);
 }
 
-static void mix_all(const keys *k, int64_t rows, int64_t d, int64_t n, const float *p,
-                    const float *alpha, float *o, int64_t o_stride)
+V_INLINE void mix_all(hr_dtype dtype, const keys *k, int64_t rows, int64_t n, const float *p,
+                      const float *alpha, float *o, int64_t o_stride)
 {
     int64_t r = 0;
     for (; r + MOST_ROWS <= rows; r += MOST_ROWS)
-        mix_rows(MOST_ROWS, k, d, n, p + r * CHUNK, alpha + r, o + r * o_stride, o_stride);
+        mix_rows(dtype, MOST_ROWS, k, n, p + r * CHUNK, alpha + r, o + r * o_stride, o_stride);
     p += r * CHUNK;
     alpha += r;
     o += r * o_stride;
-    if (rows - r == 3) mix_rows(3, k, d, n, p, alpha, o, o_stride);
-    else if (rows - r == 2) mix_rows(2, k, d, n, p, alpha, o, o_stride);
-    else if (rows - r == 1) mix_rows(1, k, d, n, p, alpha, o, o_stride);
+    if (rows - r == 3) mix_rows(dtype, 3, k, n, p, alpha, o, o_stride);
+    else if (rows - r == 2) mix_rows(dtype, 2, k, n, p, alpha, o, o_stride);
+    else if (rows - r == 1) mix_rows(dtype, 1, k, n, p, alpha, o, o_stride);
 }
 
 #endif

@@ -9,16 +9,11 @@ V_INLINE void rms_row(hr_dtype d, const void *x, void *out, int64_t at, int64_t 
                       const float *weight, const hr_attrs *attrs)
 {
     float factor = rms_factor(d, x, at, H, attrs->eps);
-    int64_t h = 0;
-    for (; h + V_LANES <= H; h += V_LANES)
-        v_store_any(
-            d, out, at + h,
-            rms_apply(d, v_load_any(d, x, at + h), factor, v_load(weight + h), attrs->offset));
-    if (h < H)
-        v_store_any_n(d, out, at + h,
-                      rms_apply(d, v_load_any_n(d, x, at + h, H - h), factor,
-                                v_load_n(weight + h, H - h), attrs->offset),
-                      H - h);
+    for (int64_t h = 0; h < H; h += V_LANES)
+        v_store_upto(d, out, at + h,
+                     rms_apply(d, v_load_upto(d, x, at + h, H - h), factor,
+                               v_load_upto(HR_DTYPE_F32, weight, h, H - h), attrs->offset),
+                     H - h);
 }
 
 V_INLINE void rms_items(hr_dtype d, const hr_kernel_args *a, int64_t from, int64_t to)
@@ -62,10 +57,11 @@ V_INLINE void layer_row(hr_dtype d, const hr_kernel_args *a, int64_t at, int64_t
     float var = square_sum(d, x, at, H, mean) / (float)H;
     vf m = v_set1(mean), factor = v_set1(1.0f / sqrtf(var + a->node->attrs.eps));
     for (int64_t h = 0; h < H; h += V_LANES) {
-        int64_t n = H - h < V_LANES ? H - h : V_LANES;
-        vf v = v_mul(v_sub(v_load_any_n(d, x, at + h, n), m), factor);
-        vf b = bias ? v_load_n(bias + h, n) : v_set1(0.0f);
-        v_store_any_n(d, a->out[0], at + h, v_madd(v, v_load_n(weight + h, n), b), n);
+        int64_t left = H - h;
+        vf v = v_mul(v_sub(v_load_upto(d, x, at + h, left), m), factor);
+        vf b = bias ? v_load_upto(HR_DTYPE_F32, bias, h, left) : v_set1(0.0f);
+        vf w = v_load_upto(HR_DTYPE_F32, weight, h, left);
+        v_store_upto(d, a->out[0], at + h, v_madd(v, w, b), left);
     }
 }
 
@@ -90,15 +86,12 @@ V_INLINE void add_rms_items(hr_dtype d, const hr_kernel_args *a, int64_t from, i
 {
     int64_t H = a->node->in[2]->shape.dim[0];
     for (int64_t t = from; t < to; t++) {
-        int64_t at = t * H, h = 0;
-        for (; h + V_LANES <= H; h += V_LANES)
-            v_store_any(d, a->out[0], at + h,
-                        v_add(v_load_any(d, a->in[0], at + h), v_load_any(d, a->in[1], at + h)));
-        if (h < H)
-            v_store_any_n(d, a->out[0], at + h,
-                          v_add(v_load_any_n(d, a->in[0], at + h, H - h),
-                                v_load_any_n(d, a->in[1], at + h, H - h)),
-                          H - h);
+        int64_t at = t * H;
+        for (int64_t h = 0; h < H; h += V_LANES)
+            v_store_upto(d, a->out[0], at + h,
+                         v_add(v_load_upto(d, a->in[0], at + h, H - h),
+                               v_load_upto(d, a->in[1], at + h, H - h)),
+                         H - h);
         rms_row(d, a->out[0], a->out[1], at, H, a->in[2], &a->node->attrs);
     }
 }

@@ -24,16 +24,10 @@ typedef struct row_job {
  * arbitrary. */
 typedef void (*maker)(hr_dtype d, const row_job *j, int64_t k, int64_t n, float *to);
 
-/* A vector of the piece: all lanes, or the first n. */
-V_INLINE vf piece(hr_dtype d, const void *p, int64_t at, int64_t left)
-{
-    return left >= V_LANES ? v_load_any(d, p, at) : v_load_any_n(d, p, at, left);
-}
-
 V_INLINE void make_plain(hr_dtype d, const row_job *j, int64_t k, int64_t n, float *to)
 {
     for (int64_t i = 0; i < n; i += V_LANES)
-        v_store(to + i, piece(d, j->a->in[0], j->at + k + i, n - i));
+        v_store(to + i, v_load_upto(d, j->a->in[0], j->at + k + i, n - i));
 }
 
 /* `x` and `weight` are where this op keeps them. */
@@ -41,8 +35,8 @@ V_INLINE void make_norm(hr_dtype d, const row_job *j, const void *x, const float
                         int64_t n, float *to)
 {
     for (int64_t i = 0; i < n; i += V_LANES) {
-        vf w = piece(HR_DTYPE_F32, weight, k + i, n - i);
-        v_store(to + i, rms_apply(d, piece(d, x, j->at + k + i, n - i), j->factor, w,
+        vf w = v_load_upto(HR_DTYPE_F32, weight, k + i, n - i);
+        v_store(to + i, rms_apply(d, v_load_upto(d, x, j->at + k + i, n - i), j->factor, w,
                                   j->a->node->attrs.offset));
     }
 }
@@ -59,8 +53,8 @@ V_INLINE void make_act(hr_activation act, hr_dtype d, const row_job *j, int64_t 
                        float *to)
 {
     for (int64_t i = 0; i < n; i += V_LANES) {
-        vf g = v_round_to(d, activate(act, piece(d, j->a->in[0], j->at + k + i, n - i)));
-        v_store(to + i, v_round_to(d, v_mul(g, piece(d, j->a->in[1], j->at + k + i, n - i))));
+        vf g = v_round_to(d, activate(act, v_load_upto(d, j->a->in[0], j->at + k + i, n - i)));
+        v_store(to + i, v_round_to(d, v_mul(g, v_load_upto(d, j->a->in[1], j->at + k + i, n - i))));
     }
 }
 V_INLINE void make_gated(hr_dtype d, const row_job *j, int64_t k, int64_t n, float *to)
@@ -199,12 +193,11 @@ V_INLINE void add_rms_items(hr_dtype d, const hr_kernel_args *a, int64_t from, i
     int64_t K = hr_shape_row(a->node->in[0]->shape);
     for (int64_t t = from; t < to; t++) {
         row_job j = { .a = a, .at = t * K, .K = K };
-        for (int64_t k = 0; k < K; k += V_LANES) {
-            int64_t n = K - k < V_LANES ? K - k : V_LANES;
-            v_store_any_n(d, a->out[0], j.at + k,
-                          v_add(piece(d, a->in[0], j.at + k, n), piece(d, a->in[1], j.at + k, n)),
-                          n);
-        }
+        for (int64_t k = 0; k < K; k += V_LANES)
+            v_store_upto(d, a->out[0], j.at + k,
+                         v_add(v_load_upto(d, a->in[0], j.at + k, K - k),
+                               v_load_upto(d, a->in[1], j.at + k, K - k)),
+                         K - k);
         j.factor = rms_factor(d, a->out[0], j.at, K, a->node->attrs.eps);
         quantise_to(make_add_rms, d, &j, t, 1);
     }

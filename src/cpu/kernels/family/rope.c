@@ -70,12 +70,12 @@ V_INLINE void turn_head(hr_dtype d, const hr_kernel_args *a, int64_t at, int64_t
 {
     const void *x = a->in[0];
     for (int64_t i = 0; i < F; i += V_LANES) {
-        int64_t n = F - i < V_LANES ? F - i : V_LANES;
-        vf low = v_load_any_n(d, x, at + i, n), high = v_load_any_n(d, x, at + F + i, n);
-        vf co = v_load_n(c + i, n), si = v_load_n(s + i, n);
+        int64_t left = F - i;
+        vf low = v_load_upto(d, x, at + i, left), high = v_load_upto(d, x, at + F + i, left);
+        vf co = v_load_upto(HR_DTYPE_F32, c, i, left), si = v_load_upto(HR_DTYPE_F32, s, i, left);
         vf minus = v_sub(v_set1(0.0f), high);
-        v_store_any_n(d, a->out[0], at + i, v_madd(low, co, v_mul(minus, si)), n);
-        v_store_any_n(d, a->out[0], at + F + i, v_madd(high, co, v_mul(low, si)), n);
+        v_store_upto(d, a->out[0], at + i, v_madd(low, co, v_mul(minus, si)), left);
+        v_store_upto(d, a->out[0], at + F + i, v_madd(high, co, v_mul(low, si)), left);
     }
     if (a->out[0] == x) return;
     size_t size = hr_dtype_size(d), skip = (size_t)(at + 2 * F) * size;
