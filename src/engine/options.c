@@ -26,6 +26,24 @@ static hr_status resolve_dtype(hr_engine *e)
     return HR_OK;
 }
 
+static hr_status check_not_negative(const headrace_options *o)
+{
+    const struct {
+        const char *flag;
+        int64_t value;
+    } sizes[] = {
+        { "--max-model-len", o->max_model_len },
+        { "--long-prefill-token-threshold", o->long_prefill_token_threshold },
+        { "--bucket-padding-gap", o->bucket_padding_gap },
+        { "--kv-cache-memory-bytes", o->kv_cache_memory_bytes },
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].value < 0)
+            return hr_fail(HR_INVALID_ARGUMENT, "%s must not be negative: %lld", sizes[i].flag,
+                           (long long)sizes[i].value);
+    return HR_OK;
+}
+
 static hr_status resolve_lengths(hr_engine *e)
 {
     headrace_options *o = &e->options;
@@ -39,9 +57,7 @@ static hr_status resolve_lengths(hr_engine *e)
     if (o->block_size < 1 || o->block_size > 256)
         return hr_fail(HR_INVALID_ARGUMENT, "--block-size must be 1..256, not %lld",
                        (long long)o->block_size);
-    if (o->max_model_len < 0 || o->long_prefill_token_threshold < 0 || o->bucket_padding_gap < 0 ||
-        o->kv_cache_memory_bytes < 0)
-        return hr_fail(HR_INVALID_ARGUMENT, "a negative length or size");
+    HR_TRY(check_not_negative(o));
     if (longest > 0 && o->max_model_len > longest)
         return hr_fail(HR_INVALID_ARGUMENT,
                        "--max-model-len %lld is above the model's %lld positions; lower it",

@@ -250,7 +250,7 @@ static void add_token(hr_text *t, hr_reply *reply, hr_choice *c, const hr_step_m
     token->chosen = (headrace_logprob){ row->token, (double)row->logprob, row->rank };
     token->text_offset = c->characters;
     set_bytes(t, token);
-    if (s->logprobs >= 0) set_top(v, token, m, i, s);
+    if (s->logprobs >= 0 || s->n_logprob_token_ids) set_top(v, token, m, i, s);
     v->event.tokens = token;
     v->event.n_tokens = 1;
     v->start = c->text.n;
