@@ -182,7 +182,9 @@ static hr_status parse_body(hr_jparser *p, const char *const *ends, hr_jblock *o
             HR_TRY(expect_kind(p, HR_JT_BLOCK_END, "'%}'"));
         }
     }
-    return ends ? hr_jinja_syntax(p, "the template ends where '%s' is expected", ends[0]) : HR_OK;
+    if (!ends) return HR_OK;
+    while (ends[1]) ends++; /* the last one is the end proper */
+    return hr_jinja_syntax(p, "the template ends where '%s' is expected", *ends);
 }
 
 /* From the end of an opening tag to the name of the end tag. */
@@ -233,7 +235,7 @@ static hr_status parse_for(hr_jparser *p, hr_jnode *n)
     if (hr_jinja_skip_name(p, "if")) HR_TRY(hr_jinja_parse_expression(p, &n->c));
     n->recursive = hr_jinja_skip_name(p, "recursive");
     p->loop_depth++;
-    HR_TRY(parse_inner(p, (const char *const[]){ "endfor", "else", NULL }, &n->body));
+    HR_TRY(parse_inner(p, (const char *const[]){ "else", "endfor", NULL }, &n->body));
     p->loop_depth--;
     if (hr_jinja_skip_name(p, "endfor")) return HR_OK;
     p->at++;
