@@ -42,19 +42,30 @@ static hr_status parse_list(const hr_json *object, const char *key, int64_t limi
 {
     const hr_json *list = hr_json_get(object, key);
     if (!list || list->type != HR_JSON_ARRAY || list->count == 0)
-        return hr_fail(HR_INVALID_ARGUMENT, "buckets: \"%s\" must be a list of integers", key);
+        return hr_fail(HR_INVALID_ARGUMENT, "\"%s\" must be a list of integers", key);
     *out = (hr_bucket_list){ .n = 0 };
     for (size_t i = 0; i < list->count; i++) {
         int64_t value, last = out->n ? hr_buckets_last(out) : 0;
         HR_TRY(hr_json_to_i64(&list->items[i], key, &value));
         if (value <= last || value > INT32_MAX)
-            return hr_fail(HR_INVALID_ARGUMENT, "buckets: \"%s\" must be positive and rising", key);
+            return hr_fail(HR_INVALID_ARGUMENT, "\"%s\" must be positive and rising", key);
         HR_TRY(append(out, value, key));
     }
     if (hr_buckets_last(out) < limit)
-        return hr_fail(HR_INVALID_ARGUMENT,
-                       "buckets: the last of \"%s\" is %lld, below the limit of %lld", key,
-                       (long long)hr_buckets_last(out), (long long)limit);
+        return hr_fail(HR_INVALID_ARGUMENT, "the last of \"%s\" is %lld, below the limit of %lld",
+                       key, (long long)hr_buckets_last(out), (long long)limit);
+    return HR_OK;
+}
+
+static hr_status check_keys(const hr_json *object)
+{
+    if (object->type != HR_JSON_OBJECT)
+        return hr_fail(HR_INVALID_ARGUMENT, "not an object of \"tokens\" and \"requests\"");
+    for (size_t i = 0; i < object->count; i++) {
+        hr_str key = object->items[i].key;
+        if (!hr_str_eq_c(key, "tokens") && !hr_str_eq_c(key, "requests"))
+            return hr_fail(HR_INVALID_ARGUMENT, "unknown member \"%.*s\"", HR_STR_ARG(key));
+    }
     return HR_OK;
 }
 
@@ -65,10 +76,11 @@ hr_status hr_buckets_parse(hr_str json, int64_t max_tokens, int64_t max_requests
     const hr_json *root = NULL;
     *tokens = *requests = (hr_bucket_list){ .n = 0 };
     hr_status st = hr_json_parse(json, NULL, &arena, &root);
+    if (!st) st = check_keys(root);
     if (!st) st = parse_list(root, "tokens", max_tokens, tokens);
     if (!st) st = parse_list(root, "requests", max_requests, requests);
     hr_arena_deinit(&arena);
-    return st;
+    return st ? hr_fail_prefix(st, "buckets") : HR_OK;
 }
 
 int hr_buckets_find(const hr_bucket_list *b, int64_t n)
