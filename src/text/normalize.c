@@ -107,6 +107,7 @@ static bool is_late(uint32_t c)
 /* Decomposes c behind the piece under way; *parts is how many it became. */
 static hr_status decompose(uint32_t c, int form, hr_normalize_scratch *s, size_t *parts)
 {
+    *parts = 0;
     HR_TRY(hr_grow((void **)&s->chars, &s->capacity, s->n + MOST_PARTS, sizeof *s->chars));
     if (c < 0x80 || is_late(c)) {
         s->chars[s->n] = (int32_t)c;

@@ -190,7 +190,7 @@ typedef struct walk {
 static hr_status plan(hr_jinterp *it, size_t length, const hr_jval s[3], walk *w)
 {
     int64_t n = (int64_t)length;
-    w->step = 1;
+    *w = (walk){ .step = 1 };
     if (s[2].kind != HR_J_NONE && s[2].kind != HR_J_MISSING && !hr_jinja_as_int(s[2], &w->step))
         return hr_jinja_fail(it, "slice indices must be integers or None or have an __index__ "
                                  "method");
