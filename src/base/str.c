@@ -22,6 +22,7 @@ size_t hr_str_find(hr_str s, hr_str needle, size_t from)
 {
     if (from > s.n) return SIZE_MAX;
     if (needle.n == 0) return from;
+    if (needle.n > s.n - from) return SIZE_MAX;
     const char *hit = memmem(s.p + from, s.n - from, needle.p, needle.n);
     return hit ? (size_t)(hit - s.p) : SIZE_MAX;
 }

@@ -244,7 +244,7 @@ hr_status hr_jinja_slice(hr_jinterp *it, hr_jval of, hr_jval start, hr_jval stop
                          hr_jval *out)
 {
     size_t n;
-    walk w;
+    walk w = { 0 };
     if (of.kind == HR_J_UNDEFINED) return hr_jinja_fail_undefined(it, of);
     if (of.kind == HR_J_DICT) return hr_jinja_fail(it, "unhashable type: 'slice'");
     if (of.kind != HR_J_STR && of.kind != HR_J_LIST && of.kind != HR_J_TUPLE &&

@@ -138,10 +138,10 @@ static size_t last_blank(const hr_jstr *s, size_t end)
 static hr_status filter_truncate(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out)
 {
     int64_t length = 255, leeway = 5;
+    size_t chars;
     bool kill;
     hr_jval end = args->pos[2];
     hr_jbuilder b = { .it = it };
-    if (self.kind != HR_J_STR) return hr_jinja_fail(it, "truncate: the value must be a string");
     if (args->pos[0].kind && !hr_jinja_as_int(args->pos[0], &length))
         return hr_jinja_fail(it, "truncate: length must be a number");
     if (args->pos[3].kind > HR_J_NONE && !hr_jinja_as_int(args->pos[3], &leeway))
@@ -151,8 +151,11 @@ static hr_status filter_truncate(hr_jinterp *it, hr_jval self, const hr_jargs *a
     if (end.kind != HR_J_STR) return hr_jinja_fail(it, "truncate: end must be a string");
     if (length < (int64_t)end.as.s->chars || leeway < 0)
         return hr_jinja_fail(it, "truncate: length is shorter than end, or leeway negative");
-    *out = self;
-    if ((int64_t)self.as.s->chars <= length + leeway) return HR_OK;
+    *out = self; /* whatever it is, when it is short */
+    if (!hr_jinja_length(self, &chars))
+        return hr_jinja_fail(it, "object of type '%s' has no len()", hr_jinja_type_name(self));
+    if ((int64_t)chars <= length + leeway) return HR_OK;
+    if (self.kind != HR_J_STR) return hr_jinja_fail(it, "truncate: the value must be a string");
     size_t cut = hr_jinja_offset(self.as.s, (size_t)length - end.as.s->chars);
     if (!kill) cut = last_blank(self.as.s, cut);
     hr_jinja_put_slice(&b, self.as.s, 0, cut);
