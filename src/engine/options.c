@@ -64,7 +64,8 @@ static hr_status resolve_lengths(hr_engine *e)
                        (long long)o->max_model_len, (long long)longest);
     e->max_model_len = o->max_model_len ? o->max_model_len : longest;
     if (e->max_model_len < 2)
-        return hr_fail(HR_INVALID_ARGUMENT, "--max-model-len must be at least 2");
+        return hr_fail(HR_INVALID_ARGUMENT, "--max-model-len must be at least 2, not %lld",
+                       (long long)e->max_model_len);
     /* a step never holds more requests than tokens */
     if (o->max_num_seqs > o->max_num_batched_tokens) o->max_num_seqs = o->max_num_batched_tokens;
     e->shapes.build.block_size = o->block_size;
