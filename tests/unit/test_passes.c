@@ -193,6 +193,51 @@ static void test_fuse_keeps_what_is_read(void **state)
     hr_graph_destroy(g);
 }
 
+/* Alike is not the same: other attributes, another shape. */
+static void test_differences_stay(void **state)
+{
+    (void)state;
+    hr_value *x, *s32, *s64;
+    hr_weight w = { .name = "w", .shape = HR_SHAPE(64), .format = HR_FORMAT_F32 };
+    hr_graph *g = empty_graph(&x, 64), *out;
+    hr_value *norm = hr_op_rms_norm(g, x, hr_graph_weight(g, &w), 1e-5f, 0);
+    hr_op_quantise_rows(g, norm, 32, &s32);
+    hr_op_quantise_rows(g, norm, 64, &s64);
+    hr_value *a = hr_op_scale(g, hr_graph_reshape(g, norm, HR_SHAPE(4, 8, 8)), 2);
+    hr_value *b = hr_op_scale(g, hr_graph_reshape(g, norm, HR_SHAPE(4, 2, 32)), 2);
+    hr_graph_output(g, "s32", hr_op_scale(g, s32, 3));
+    hr_graph_output(g, "s64", hr_op_scale(g, s64, 3));
+    hr_graph_output(g, "a", a);
+    hr_graph_output(g, "b", b);
+    assert_int_equal(hr_graph_finish(g), HR_OK);
+    if (hr_pass_run_all(g, &out)) fail_msg("%s", hr_message());
+    assert_int_equal(count_op(out, HR_OP_quantise_rows), 2);
+    assert_int_equal(count_op(out, HR_OP_reshape), 2);
+    assert_int_equal(count_op(out, HR_OP_rms_norm), 1);
+    hr_graph_destroy(out);
+    hr_graph_destroy(g);
+}
+
+/* Two quantisations of one norm: it stays, for both. */
+static void test_two_readers_end_a_chain(void **state)
+{
+    (void)state;
+    hr_value *x, *s32, *s64;
+    hr_weight w = { .name = "w", .shape = HR_SHAPE(64), .format = HR_FORMAT_F32 };
+    hr_graph *g = empty_graph(&x, 64), *out;
+    hr_value *norm = hr_op_rms_norm(g, x, hr_graph_weight(g, &w), 1e-5f, 0);
+    hr_op_quantise_rows(g, norm, 32, &s32);
+    hr_op_quantise_rows(g, norm, 64, &s64);
+    hr_graph_output(g, "s32", s32);
+    hr_graph_output(g, "s64", s64);
+    assert_int_equal(hr_graph_finish(g), HR_OK);
+    if (hr_pass_run_all(g, &out)) fail_msg("%s", hr_message());
+    assert_int_equal(count_op(out, HR_OP_rms_norm), 1);
+    assert_int_equal(count_op(out, HR_OP_quantise_rows), 2);
+    hr_graph_destroy(out);
+    hr_graph_destroy(g);
+}
+
 /* A norm over heads and a norm by a computed weight stay as they are. */
 static void test_fuse_only_rows(void **state)
 {
@@ -310,6 +355,8 @@ int main(void)
         cmocka_unit_test(test_outputs_keep_their_nodes),
         cmocka_unit_test(test_identity),
         cmocka_unit_test(test_fuse_keeps_what_is_read),
+        cmocka_unit_test(test_differences_stay),
+        cmocka_unit_test(test_two_readers_end_a_chain),
         cmocka_unit_test(test_fuse_only_rows),
         cmocka_unit_test(test_dead),
         cmocka_unit_test(test_failures_name_the_pass),

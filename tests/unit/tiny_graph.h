@@ -108,7 +108,7 @@ static hr_status tiny_build(hr_graph **out)
     hr_value *x = hr_op_embed(g, ids, tiny_w(g, &tiny.embed, "embed"), HR_DTYPE_F32);
     hr_value *y = hr_op_rms_norm(g, x, tiny_w(g, &tiny.norm, "norm"), 1e-5f, 0);
     x = hr_op_add(g, x, tiny_attention(g, y, k_cache, v_cache));
-    y = hr_op_rms_norm(g, x, tiny_w(g, &tiny.mlp_norm, "mlp_norm"), 1e-5f, 0);
+    y = hr_op_rms_norm(g, x, tiny_w(g, &tiny.mlp_norm, "mlp_norm"), 1e-5f, 0.25f);
     hr_value *gate = tiny_linear(g, y, &tiny.gate, "gate"), *up = tiny_linear(g, y, &tiny.up, "up");
     x = hr_op_add(g, x, tiny_linear(g, hr_op_gated(g, gate, up, HR_ACT_SILU), &tiny.down, "down"));
     x = hr_op_rms_norm(g, x, tiny_w(g, &tiny.last_norm, "last_norm"), 1e-5f, 0);
