@@ -85,11 +85,13 @@ static bool is_single_word(hr_str text, size_t start, size_t stop)
            !hr_unicode_is_word(hr_utf8_decode(hr_str_slice(text, stop, text.n), &ignored));
 }
 
+/* Not beyond `limit`, which may lie behind *start: a token before took white space, too. */
 static void take_space_before(hr_str text, size_t limit, size_t *start)
 {
     size_t before;
     while (*start > limit && hr_unicode_is_space(char_before(text, *start, &before)))
         *start = before;
+    if (*start < limit) *start = limit;
 }
 
 static void take_space_after(hr_str text, size_t *stop)
@@ -114,6 +116,8 @@ bool hr_added_next(const hr_added *a, hr_added_search *s, hr_added_match *out)
         if (t->single_word && !is_single_word(s->text, out->start, out->stop)) continue;
         if (t->lstrip) take_space_before(s->text, s->done, &out->start);
         if (t->rstrip) take_space_after(s->text, &out->stop);
+        /* only the white space that the token before took is left of it: no token */
+        if (out->stop <= out->start) continue;
         s->done = out->stop;
         return true;
     }
