@@ -14,7 +14,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from xml.etree import ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON = str(ROOT / ".cache/venv/bin/python")
@@ -50,6 +52,23 @@ def run(command, env=None, timeout=1500):
     except subprocess.TimeoutExpired as e:
         out = e.stdout or b""
         return 124, (out if isinstance(out, str) else out.decode(errors="replace")) + "\ntimed out\n"
+
+
+def stream(command, env, until, timeout=2400):
+    """The same, each line shown as it comes, up to one that matches until."""
+    out, quiet = [], False
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **env}, text=True, errors="replace",
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT) as p:
+        timer = threading.Timer(timeout, p.kill)
+        timer.start()
+        for line in p.stdout:
+            out.append(line)
+            quiet = quiet or bool(until.match(line))
+            if not quiet:
+                print(f"   {line}", end="", flush=True)
+        timer.cancel()
+    return p.returncode, "".join(out)
 
 
 def check(totals, name, command, env=None):
@@ -89,19 +108,29 @@ def cmocka(totals, name, command, env=None):
 
 
 def pytest(totals, name, arguments, env=None):
-    code, out = run([PYTHON, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *arguments],
-                    {"HEADRACE_CHECK_RECOMPILATION": "1", **(env or {})}, timeout=2400)
-    tail = out.strip().splitlines()[-1] if out.strip() else ""
-    count = {k: int(n) for n, k in re.findall(r"(\d+) (passed|failed|error|skipped)", tail)}
-    skips = [f"{name}: {line[8:]}" for line in out.splitlines() if line.startswith("SKIPPED ")]
-    failed = count.get("failed", 0) + count.get("error", 0)
-    if code not in (0, 5) and not failed:
-        failed = 1
+    """Lines are shown as they come; counts and the names of skips are read from the JUnit file."""
+    report = ROOT / "build" / f"{name.replace(' ', '-')}.xml"
+    report.unlink(missing_ok=True)
+    code, out = stream([PYTHON, "-m", "pytest", "-q", "-rP", "-p", "no:cacheprovider",
+                        f"--junitxml={report}", *arguments],
+                       {"HEADRACE_CHECK_RECOMPILATION": "1", **(env or {})},
+                       until=re.compile("=+ (PASSES|FAILURES|ERRORS) =+"))
+    passed = failed = 0
+    skips = []
+    for case in ElementTree.parse(report).iter("testcase") if report.exists() else []:
+        skip = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed += 1
+        elif skip is not None:
+            skips.append(f"{name}: {case.get('name')}: {skip.get('message')}")
+        else:
+            passed += 1
+    if code and not failed:
+        failed = 1  # it ended badly, or selected no test
     if failed:
-        print(out[-12000:])
-    else:
-        print("\n".join(line for line in out.splitlines() if line.startswith("figure:")))
-    totals.add(name, count.get("passed", 0), failed, skips)
+        print(out[-20000:])
+    print("\n".join(line for line in out.splitlines() if line.startswith("figure:")))
+    totals.add(name, passed, failed, skips)
 
 
 def c_tests(kind):
@@ -142,9 +171,8 @@ def deep(totals):
     for kind in ("kernels", "conformance"):
         for name in c_tests(kind):
             cmocka(totals, name, [f"build/release/{name}"])
-    heading("end to end")
-    bench = {"HEADRACE_BIN": "build/release/headrace"}
-    pytest(totals, "pytest", ["tests"], bench)
+    heading("Python: conformance and end to end")
+    pytest(totals, "pytest", ["tests"], {"HEADRACE_BIN": "build/release/headrace"})
 
 
 def sanitizers(totals):
