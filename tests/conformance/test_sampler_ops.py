@@ -189,24 +189,39 @@ def test_a_grammar_that_leaves_nothing_is_empty(sampler):
 
 
 # ---- A08: the ends of the random range ---------------------------------------------------------
-# A word that is all zeros or all ones cannot be asked for by seed, so the op is given a row whose
-# total mass makes every end point happen: total 2^40 * survivors, and the reference draws with
-# the exact word of the seed.
+# No seed can be asked for a word of all zeros or all ones. What such a word becomes is the first
+# or the last unit of the row's mass; survivors of mass one (2^-40) each make every unit, both ends
+# included, come up within a few draws.
+
+LIGHTEST = F(-28.418)  # exp rounds to one unit
 
 
-def test_A08_only_survivors_are_ever_drawn(ops):
-    n, rows = 256, 512
+@pytest.mark.parametrize("n", [4, 256, 5000])
+@pytest.mark.parametrize("value", [F(0), LIGHTEST])
+def test_A08_only_survivors_are_ever_drawn(ops, n, value):
+    rows = 512 if n < 5000 else 64
+    assert reference.masses(LIGHTEST[None]) == [1]
     for half in (0, 1):
         y = np.full((rows, n), -np.inf, F)
-        y[:, half::2] = 0
+        y[:, half::2] = value
         seeds = np.stack([np.arange(rows), np.full(rows, 2**32 - 1)], 1).astype(np.uint32)
         position = np.full(rows, 3, np.int32)
         (token,) = ops.run("draw", [Input(y), Input(np.full(rows, -np.inf, F)), Input(seeds),
                                     Input(position)])
-        assert set(token % 2) == {half}
         for t, (low, high) in zip(token, seeds):
             word = reference.random_word(int(low) | int(high) << 32, 3)
             assert t == 2 * (word * (n // 2) >> 64) + half
+        if n == 4:
+            assert set(token) == {half, half + 2}
+
+
+def test_A08_the_only_survivor_is_drawn_by_every_word(ops):
+    n, rows = 1100, 1100  # each column in turn, across the edge of a block
+    y = np.where(np.eye(n, dtype=bool), LIGHTEST, F(-np.inf))
+    seeds = np.arange(2 * rows, dtype=np.uint32).reshape(rows, 2)
+    (token,) = ops.run("draw", [Input(y), Input(np.full(rows, LIGHTEST)), Input(seeds),
+                                Input(np.zeros(rows, np.int32))])
+    assert token.tolist() == list(range(n))
 
 
 def test_A08_end_points_of_the_inverse(rng):

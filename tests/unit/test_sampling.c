@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -509,6 +510,72 @@ static void test_rows_and_tables_take_no_memory(void **state)
     close_fixture(&f);
 }
 
+/* ---- short memory ---------------------------------------------------------------------------- */
+
+static int64_t calls_left, blocks_held;
+
+static void *count_alloc(void *self, size_t bytes, size_t align)
+{
+    (void)self;
+    void *p = NULL;
+    if (calls_left-- <= 0) return NULL;
+    if (align < sizeof(void *)) align = sizeof(void *);
+    if (posix_memalign(&p, align, bytes)) return NULL;
+    blocks_held++;
+    return p;
+}
+
+static void *count_realloc(void *self, void *p, size_t bytes)
+{
+    (void)self;
+    if (calls_left-- <= 0) return NULL;
+    blocks_held += !p;
+    return realloc(p, bytes);
+}
+
+static void count_free(void *self, void *p)
+{
+    (void)self;
+    blocks_held -= p != NULL;
+    free(p);
+}
+
+static hr_status make_all(void)
+{
+    static const int64_t ids[] = { 1, 2, 3 };
+    hr_arena arena = { 0 };
+    hr_sampling s = defaults();
+    hr_sampler_state made;
+    hr_sampling_inputs *in = NULL;
+    s.allowed_token_ids = s.stop_token_ids = ids;
+    s.n_allowed_token_ids = s.n_stop_token_ids = 3;
+    hr_status st = hr_sampler_state_init(&made, &arena, &s, &limits, ids, 1, 0);
+    if (!st) st = hr_sampling_inputs_create(&options, 8, &in);
+    assert_true(st || in);
+    hr_sampling_inputs_destroy(in);
+    hr_arena_deinit(&arena);
+    return st;
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static const hr_allocator counting = { count_alloc, count_realloc, count_free, NULL };
+    hr_set_allocator(&counting);
+    hr_status st = HR_RESOURCE_EXHAUSTED;
+    int64_t n = 0;
+    for (; st == HR_RESOURCE_EXHAUSTED && n < 1000; n++) {
+        calls_left = n;
+        blocks_held = 0;
+        st = make_all();
+        if (blocks_held) break;
+    }
+    hr_set_allocator(NULL);
+    assert_int_equal(blocks_held, 0);
+    assert_int_equal(st, HR_OK);
+    assert_true(n > 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -529,6 +596,7 @@ int main(void)
         cmocka_unit_test(test_every_graph_input_has_an_array),
         cmocka_unit_test(test_unused_lists_are_not_copied),
         cmocka_unit_test(test_rows_and_tables_take_no_memory),
+        cmocka_unit_test(test_every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
