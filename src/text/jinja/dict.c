@@ -14,6 +14,7 @@ bool hr_jinja_hashable(hr_jval v)
             if (!hr_jinja_hashable(v.as.l->items[i])) return false;
         return true;
     }
+    if (v.kind == HR_J_VIEW) return v.as.v->kind == HR_JVIEW_VALUES;
     return v.kind != HR_J_LIST && v.kind != HR_J_DICT;
 }
 

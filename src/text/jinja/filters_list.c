@@ -37,7 +37,8 @@ static hr_status not_reversible(hr_jinterp *it, hr_jval v)
 static bool is_reversible(hr_jval v)
 {
     return v.kind == HR_J_STR || v.kind == HR_J_LIST || v.kind == HR_J_TUPLE ||
-           v.kind == HR_J_DICT || v.kind == HR_J_RANGE || v.kind == HR_J_VIEW;
+           v.kind == HR_J_DICT || v.kind == HR_J_RANGE || v.kind == HR_J_VIEW ||
+           v.kind == HR_J_UNDEFINED;
 }
 
 static hr_status filter_last(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out)
@@ -45,7 +46,6 @@ static hr_status filter_last(hr_jinterp *it, hr_jval self, const hr_jargs *args,
     const hr_jval *items;
     size_t n;
     (void)args;
-    if (self.kind == HR_J_UNDEFINED) return hr_jinja_fail_undefined(it, self);
     if (!is_reversible(self)) return not_reversible(it, self);
     HR_TRY(hr_jinja_collect(it, self, &items, &n));
     if (!n) return hr_jinja_hint(it, "No last item, sequence was empty.", out);
@@ -175,13 +175,13 @@ static hr_status filter_slice(hr_jinterp *it, hr_jval self, const hr_jargs *args
 static hr_status filter_abs(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out)
 {
     int64_t i;
+    bool negative;
     (void)args;
-    bool negative =
-        self.kind == HR_J_FLOAT ? signbit(self.as.f) != 0 : hr_jinja_as_int(self, &i) && i < 0;
-    if (self.kind != HR_J_FLOAT && !hr_jinja_as_int(self, &i)) {
-        if (self.kind == HR_J_UNDEFINED) return hr_jinja_fail_undefined(it, self);
-        return hr_jinja_fail(it, "bad operand type for abs(): '%s'", hr_jinja_type_name(self));
-    }
+    if (self.kind == HR_J_UNDEFINED) return hr_jinja_fail_undefined(it, self);
+    if (self.kind == HR_J_FLOAT) negative = signbit(self.as.f) != 0;
+    else if (self.kind == HR_J_BIG) negative = self.as.s->p[0] == '-';
+    else if (hr_jinja_as_int(self, &i)) negative = i < 0;
+    else return hr_jinja_fail(it, "bad operand type for abs(): '%s'", hr_jinja_type_name(self));
     return hr_jinja_unary(it, negative ? HR_JOP_SUB : HR_JOP_ADD, self, out);
 }
 
@@ -291,6 +291,8 @@ static hr_status filter_round(hr_jinterp *it, hr_jval self, const hr_jargs *args
         (!up && !down && !hr_str_eq_c(method, "common")))
         return hr_jinja_fail(it, "method must be common, ceil or floor");
     if (self.kind == HR_J_UNDEFINED) return hr_jinja_fail_undefined(it, self);
+    *out = self;
+    if (self.kind == HR_J_BIG && !up && !down && digits >= 0) return HR_OK;
     if (self.kind != HR_J_FLOAT && !hr_jinja_as_int(self, &i))
         return hr_jinja_fail(it, "type %s doesn't define __round__ method",
                              hr_jinja_type_name(self));

@@ -373,6 +373,7 @@ static bool opens_raw(const lexer *l, size_t at, size_t *end)
 static hr_status lex_raw(lexer *l, size_t tag)
 {
     size_t from = l->at, end;
+    if (from == l->s.n) return HR_OK; /* nothing follows: jinja2 does not mind */
     for (size_t at = from; at < l->s.n; at++) {
         if (!here(l, at, "{%") || !tag_is(l, at, "endraw", &end)) continue;
         l->at = end;
@@ -391,6 +392,7 @@ static hr_status lex_comment(lexer *l, size_t tag)
 {
     for (l->at = tag + 2 + (sign_at(l, tag + 2) != ' '); l->at < l->s.n; l->at++)
         if (end_tag(l, "#}")) return HR_OK;
+    if (tag + 2 + (sign_at(l, tag + 2) != ' ') >= l->s.n) return HR_OK; /* as for raw */
     return syntax(l, tag, "a comment does not end");
 }
 

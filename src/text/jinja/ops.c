@@ -196,6 +196,17 @@ hr_status hr_jinja_binary(hr_jinterp *it, hr_jop op, hr_jval a, hr_jval b, hr_jv
     return HR_OK;
 }
 
+static hr_status negate_big(hr_jinterp *it, hr_jval a, hr_jval *out)
+{
+    hr_jbuilder b = { .it = it };
+    bool negative = a.as.s->p[0] == '-';
+    if (!negative) hr_jinja_put(&b, HR_STR("-"), a.data);
+    hr_jinja_put_slice(&b, a.as.s, negative, a.as.s->n);
+    HR_TRY(hr_jinja_finish(&b, out));
+    out->kind = HR_J_BIG;
+    return HR_OK;
+}
+
 hr_status hr_jinja_unary(hr_jinterp *it, hr_jop op, hr_jval a, hr_jval *out)
 {
     int64_t i;
@@ -205,6 +216,9 @@ hr_status hr_jinja_unary(hr_jinterp *it, hr_jop op, hr_jval a, hr_jval *out)
         *out = hr_jinja_int(i);
     } else if (a.kind == HR_J_FLOAT) {
         *out = hr_jinja_float(op == HR_JOP_SUB ? -a.as.f : a.as.f);
+    } else if (a.kind == HR_J_BIG) {
+        *out = a;
+        if (op == HR_JOP_SUB) HR_TRY(negate_big(it, a, out));
     } else {
         return hr_jinja_fail(it, "bad operand type for unary %s: '%s'", op_names[op],
                              hr_jinja_type_name(a));
