@@ -355,6 +355,15 @@ ALWAYS int tile_rows(int64_t left)
     return left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
+/* A row that meets no matrix is zeros: no product, no bias. */
+static void finish_zero(const hr_kernel_args *a, int64_t row, int64_t panel)
+{
+    size_t size = hr_dtype_size(a->node->out[0]->dtype);
+    int64_t n = a->packed->n, first = panel * C;
+    int64_t count = n - first < C ? n - first : C;
+    memset((uint8_t *)a->out[0] + (size_t)(row * n + first) * size, 0, (size_t)count * size);
+}
+
 /* Each row goes through the matrix of its own expert: (row, panel) pairs, one row a tile. */
 static void walk_experts(const hr_kernel_args *a, int64_t n_rows, int64_t from, int64_t to)
 {
@@ -364,14 +373,15 @@ static void walk_experts(const hr_kernel_args *a, int64_t n_rows, int64_t from, 
     _Alignas(64) float out[1][C];
     for (int64_t panel = from; panel < to; panel++)
         for (int64_t row = 0; row < n_rows; row++) {
-            memset(out, 0, sizeof out);
-            if (expert[row] >= 0 && expert[row] < a->packed->experts) {
-                tile_job j = { .x = rows_from(x, row),
-                               .out = out,
-                               .panel = hr_packed_panel(a->packed, expert[row], panel),
-                               .scales_at = a->packed->scales_at };
-                tile(&j, 1);
+            if (expert[row] < 0 || expert[row] >= a->packed->experts) {
+                finish_zero(a, row, panel);
+                continue;
             }
+            tile_job j = { .x = rows_from(x, row),
+                           .out = out,
+                           .panel = hr_packed_panel(a->packed, expert[row], panel),
+                           .scales_at = a->packed->scales_at };
+            tile(&j, 1);
             finish(a, row, panel, out[0]);
         }
 }
