@@ -91,8 +91,7 @@ struct headrace_engine {
 /* options.c: what the flags and the model come to; checks every combination. */
 HR_MUST_USE hr_status hr_engine_resolve(hr_engine *e);
 /* How many KV blocks fit: what max_num_seqs × max_model_len needs, within memory. */
-/* `reserved`: bytes of that memory already spoken for (weights, working memory). */
-HR_MUST_USE hr_status hr_engine_size_cache(hr_engine *e, size_t reserved);
+HR_MUST_USE hr_status hr_engine_size_cache(hr_engine *e);
 /* Bytes of one KV block over all layers. */
 size_t hr_engine_block_bytes(const hr_engine *e);
 /* loop.c: the engine thread. Sends one hr_fatal (code 0 = ready) to `ready`, then serves. */

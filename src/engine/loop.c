@@ -77,7 +77,7 @@ static hr_status start(hr_engine *e)
 {
     double begin = hr_now_s();
     HR_TRY(create_backend(e));
-    HR_TRY(hr_engine_size_cache(e, 0));
+    HR_TRY(hr_engine_size_cache(e));
     HR_TRY(create_programs(e));
     HR_TRY(hr_warm_up(&e->runner, &e->scheduler));
     hr_buf_add_c(&e->numerics, "{");

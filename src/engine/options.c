@@ -92,7 +92,11 @@ static hr_status resolve_sampler(hr_engine *e)
     if (o->max_logprobs < 0 || o->max_logprobs > 1024)
         return hr_fail(HR_INVALID_ARGUMENT, "--max-logprobs must be 0..1024, not %d",
                        o->max_logprobs);
-    e->shapes.sampler = (hr_sampler_options){ .vocab = hr_model_config(e->model)->vocab,
+    /* ids past the tokenizer's last are padding of the checkpoint's matrices */
+    int64_t vocab = hr_model_config(e->model)->vocab;
+    int64_t used = e->tokenizer ? (int64_t)hr_tokenizer_size(e->tokenizer) : vocab;
+    e->shapes.sampler = (hr_sampler_options){ .vocab = vocab,
+                                              .used_vocab = used < vocab ? used : vocab,
                                               .slots = o->max_num_seqs + 1,
                                               .max_logprobs = o->max_logprobs,
                                               .mode = mode };
@@ -154,14 +158,31 @@ size_t hr_engine_block_bytes(const hr_engine *e)
     return bytes;
 }
 
-hr_status hr_engine_size_cache(hr_engine *e, size_t reserved)
+/* Bytes that weights and working memory will take beside the cache: the checkpoint's own size, and
+ * for the largest buckets the logits twice and a generous dozen of hidden rows. */
+static size_t spoken_for(const hr_engine *e)
+{
+    const hr_config *c = hr_model_config(e->model);
+    size_t n, bytes = 0;
+    const hr_weight *const *weights = hr_model_weights(e->model, &n);
+    for (size_t i = 0; i < n; i++) {
+        hr_shape s = weights[i]->shape;
+        int64_t k = s.dim[s.rank - 1], rows = hr_shape_count(s) / (k ? k : 1);
+        bytes += (size_t)rows * hr_format_row_bytes(weights[i]->format, k);
+    }
+    size_t logits = (size_t)(hr_buckets_last(&e->shapes.requests) * c->vocab) * sizeof(float);
+    size_t hidden = (size_t)(hr_buckets_last(&e->shapes.tokens) * c->hidden) * sizeof(float);
+    return bytes + 2 * logits + 12 * hidden;
+}
+
+hr_status hr_engine_size_cache(hr_engine *e)
 {
     const headrace_options *o = &e->options;
     hr_build_options *b = &e->shapes.build;
     size_t one = hr_engine_block_bytes(e), limit = (size_t)o->kv_cache_memory_bytes;
     int64_t want = o->max_num_seqs * b->table_width;
     if (limit == 0) {
-        size_t available = available_memory();
+        size_t available = available_memory(), reserved = spoken_for(e);
         limit = available > reserved ? (available - reserved) / 10 * 9 : 0;
     } else want = INT32_MAX / b->block_size;
     int64_t fit = (int64_t)(limit / one);
