@@ -200,24 +200,34 @@ static void merge_all(const hr_bpe *b, hr_bpe_scratch *s)
 }
 
 /* The id of a word that is a token by itself, or -1. */
-static int32_t whole_word(const hr_bpe *b, hr_str word, hr_bpe_scratch *s)
+static hr_status whole_word(const hr_bpe *b, hr_str word, hr_bpe_scratch *s, int32_t *id)
 {
-    if (word.n > b->longest) return -1;
-    if (!b->byte_level) return hr_vocab_find(b->vocab, word);
-    hr_buf_clear(&s->word);
-    hr_bytes_add_text(&s->word, word);
-    return hr_buf_status(&s->word) ? -1 : hr_vocab_find(b->vocab, hr_buf_str(&s->word));
+    *id = -1;
+    if (word.n > b->longest) return HR_OK;
+    if (b->byte_level) {
+        hr_buf_clear(&s->word);
+        hr_bytes_add_text(&s->word, word);
+        HR_TRY(hr_buf_status(&s->word));
+        word = hr_buf_str(&s->word);
+    }
+    *id = hr_vocab_find(b->vocab, word);
+    return HR_OK;
+}
+
+static hr_status make_room(size_t symbols, hr_bpe_scratch *s)
+{
+    HR_TRY(hr_grow((void **)&s->symbols, &s->capacity, symbols, sizeof *s->symbols));
+    /* each of fewer than n merges takes one candidate out and puts at most two in */
+    return hr_grow((void **)&s->heap, &s->heap_capacity, 2 * symbols, sizeof *s->heap);
 }
 
 hr_status hr_bpe_encode(const hr_bpe *b, hr_str word, hr_bpe_scratch *s, hr_ids *ids)
 {
     if (word.n == 0) return HR_OK;
-    int32_t whole = b->ignore_merges ? whole_word(b, word, s) : -1;
+    int32_t whole = -1;
+    if (b->ignore_merges) HR_TRY(whole_word(b, word, s, &whole));
     if (whole >= 0) return hr_ids_add(ids, whole);
-    size_t most = word.n + 1;
-    HR_TRY(hr_grow((void **)&s->symbols, &s->capacity, most, sizeof *s->symbols));
-    /* each of fewer than n merges takes one candidate out and puts at most two in */
-    HR_TRY(hr_grow((void **)&s->heap, &s->heap_capacity, 2 * most, sizeof *s->heap));
+    HR_TRY(make_room(word.n + 1, s));
     s->n = 0;
     if (b->byte_level) start_from_bytes(b, word, s);
     else start_from_chars(b, word, s);

@@ -57,7 +57,8 @@ static void pcre2_release(void *p, void *unused)
 
 static hr_status pcre2_failed(const char *what, int code)
 {
-    if (code == PCRE2_ERROR_NOMEMORY) return hr_fail(HR_RESOURCE_EXHAUSTED, "pattern: memory");
+    if (code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED)
+        return hr_fail(HR_RESOURCE_EXHAUSTED, "pattern: memory");
     PCRE2_UCHAR text[128];
     pcre2_get_error_message(code, text, sizeof text);
     return hr_fail(HR_UNIMPLEMENTED, "pattern: %s: %s", what, (const char *)text);
