@@ -41,15 +41,28 @@ typedef struct tile_job {
     rows x;
     const uint8_t *panel;
     size_t scales_at;
-    size_t ahead; /* bytes to prefetch ahead of the codes; 0 = the panel is in cache already */
+    size_t ahead; /* bytes to prefetch ahead; 0 = the panel is in cache already */
     float (*out)[C];
 } tile_job;
 
 typedef void (*tile_fn)(const tile_job *j, int n_rows);
 
-ALWAYS void prefetch_group(const uint8_t *codes, size_t group_bytes, size_t ahead)
+/* While group g of a panel is multiplied, its share of the stream `ahead` bytes further on is
+ * fetched: panels are contiguous, so that the walk over codes and scales of one panel covers both
+ * of the next without a gap. */
+ALWAYS void prefetch_share(const tile_job *j, int64_t g, size_t share)
 {
-    for (size_t i = 0; i < group_bytes; i += 64) __builtin_prefetch(codes + ahead + i, 0, 3);
+    const uint8_t *at = j->panel + j->ahead + (size_t)g * share;
+    for (size_t i = 0; i < share; i += 64) __builtin_prefetch(at + i, 0, 3);
+}
+
+/* Bytes of a panel per 32 k. */
+ALWAYS size_t share_of(hr_format f)
+{
+    const hr_pack_form form = hr_pack_form_of(f);
+    if (!form.group_bytes) return (f == HR_FORMAT_F32 ? 4u : 2u) * G * C;
+    return form.group_bytes +
+           (form.groups_per_scale ? form.scale_bytes / form.groups_per_scale : 0u);
 }
 
 ALWAYS const uint8_t *scale_block(hr_pack_form form, const tile_job *j, int64_t g)
@@ -120,7 +133,7 @@ ALWAYS void tile_int8_group(hr_format f, const tile_job *j, int R)
     cols_f acc[MOST_ROWS];
     for (int r = 0; r < R; r++) acc[r] = f_set1(0);
     for (int64_t g = 0; g < j->x.k / G; g++) {
-        prefetch_group(j->panel + (size_t)g * form.group_bytes, form.group_bytes, j->ahead);
+        prefetch_share(j, g, share_of(f));
         if (f == HR_FORMAT_Q6_K) group_q6_k(j, R, g, acc);
         else group_int8(f, j, R, g, acc);
     }
@@ -140,7 +153,7 @@ ALWAYS void tile_int8_row(const tile_job *j, int R)
     int64_t g = 0;
     for (; g < x->k / G; g++) {
         const uint8_t *codes = j->panel + (size_t)g * form.group_bytes;
-        prefetch_group(codes, form.group_bytes, j->ahead);
+        prefetch_share(j, g, form.group_bytes);
         dot_half(form, codes, 0, x->q + g * G, x->k, R, i);
         dot_half(form, codes, 1, x->q + g * G, x->k, R, i);
     }
@@ -223,13 +236,11 @@ ALWAYS void tile_float(hr_format f, const tile_job *j, int R)
     cols_f acc[MOST_ROWS];
     for (int r = 0; r < R; r++) acc[r] = f_set1(0);
     bool dense = hr_pack_form_of(f).group_bytes == 0;
-    size_t block_bytes =
-        dense ? (f == HR_FORMAT_F32 ? 4u : 2u) * G * C : hr_pack_form_of(f).group_bytes;
     for (int64_t from = 0; from < j->x.k; from += G) {
         int64_t count = j->x.k - from < G ? j->x.k - from : G;
         cols_f part[MOST_ROWS];
         for (int r = 0; r < R; r++) part[r] = f_set1(0);
-        prefetch_group(j->panel + (size_t)(from / G) * block_bytes, block_bytes, j->ahead);
+        prefetch_share(j, from / G, share_of(f));
         if (dense) block_dense(f, j, R, from, from + count, part);
         else block_codes(f, j, R, from / G, count, part);
         for (int r = 0; r < R; r++) acc[r] = f_add(acc[r], part[r]);
@@ -390,7 +401,7 @@ static void walk_experts(const hr_kernel_args *a, int64_t n_rows, int64_t from, 
  * cache. The first tile is the one that meets memory, so it alone prefetches. */
 static void walk_panels(const hr_kernel_args *a, int64_t n_rows, int64_t from, int64_t to)
 {
-    enum { AHEAD = 2048 };
+    enum { AHEAD = 8192 }; /* measured: the latency of memory at the rate it is streamed */
     const hr_packed *w = a->packed;
     rows x = rows_of(a);
     tile_fn tile = tile_of(hr_linear_kind_of(a->node, w->format), w->format);
