@@ -521,3 +521,77 @@ def test_header_in_cxx(tmp_path):
                     f"-I{ROOT}/include", tmp_path / "a.cc", f"-L{BUILD}", "-lheadrace",
                     f"-Wl,-rpath,{BUILD}", "-o", tmp_path / "a"], check=True)
     subprocess.run([tmp_path / "a"], check=True)
+
+
+# ---- engine options ------------------------------------------------------------------------------
+
+def stats_of(model, prompt, *flags):
+    r = headrace("generate", model, "-p", prompt, "--temperature", 0, "--max-tokens", 1, "--stats",
+                 *SMALL, *flags)
+    assert r.returncode == 0, r.stderr
+    return r.stderr
+
+
+def test_chunk_limits(model):
+    for flags, steps in (([], 1), (["--long-prefill-token-threshold", 8], 5),
+                         (["--max-num-batched-tokens", 16], 3)):
+        assert f"steps    {steps} " in stats_of(model, "ab" * 20, *flags)
+
+
+def test_cache_sizes(model):
+    """Per token: two layers, two heads of 32, keys and values, four bytes each."""
+    token = 2 * 2 * 32 * 2 * 4
+    for flags, blocks, size in (([], 128, 16), (["--block-size", 64], 32, 64),
+                                (["--kv-cache-memory-bytes", token * 16 * 20], 20, 16),
+                                (["--max-num-seqs", 2], 16, 16)):
+        assert f"{blocks} KV blocks of {size} tokens" in stats_of(model, "a", *flags)
+
+
+def test_paths_and_threads(model):
+    answer, = generate(model, *ONE, "--isa", "scalar")
+    assert answer["numerics"]["isa"] == "scalar"
+    answer, = generate(model, *ONE, env={"HEADRACE_ISA": "scalar"})
+    assert answer["numerics"]["isa"] == "scalar"
+    answer, = generate(model, *ONE, "--device", "ref")
+    assert answer["numerics"]["backend"] == "ref" and answer["numerics"]["accumulation"] == "f64"
+    for n in (1, 3):
+        r = headrace("generate", model, *ONE, "--threads", n, "--log-level", "info")
+        assert f"cpu: {n} compute threads" in r.stderr
+
+
+def test_weights_by_chance(model, tmp_path):
+    """--load-format dummy needs no weights, and gives the same ones each time."""
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
+    r = headrace("generate", tmp_path, "--prompt-ids", "1,2", "--max-tokens", 2, *SMALL)
+    assert r.returncode == 1 and "safetensors" in r.stderr
+    first, second = (generate(tmp_path, "--prompt-ids", "1,2", "--temperature", 0, "--max-tokens", 9,
+                              "--load-format", "dummy", *SMALL)[0] for _ in range(2))
+    assert first["choices"] == second["choices"]
+    r = headrace("generate", tmp_path, "-p", "abc", "--load-format", "dummy", *SMALL)
+    assert r.returncode == 1 and "tokenizer" in r.stderr
+
+
+def test_defaults_of_the_model(model, tmp_path):
+    for file in model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "generation_config.json").write_text('{"top_k": 1}')
+    flags = ["-p", "abc", "--seed", 3, "--max-tokens", 16, "--ignore-eos", *SMALL]
+    greedy = generate(model, *flags, "--temperature", 0)[0]["choices"]
+    free = generate(model, *flags)[0]["choices"]
+    assert greedy != free
+    assert generate(tmp_path, *flags)[0]["choices"] == greedy
+    assert generate(tmp_path, *flags, "--top-k", 0)[0]["choices"] == free  # what is typed wins
+    assert generate(tmp_path, *flags, "--ignore-generation-config")[0]["choices"] == free
+
+
+def test_logprobs_modes(model):
+    flags = ["-p", "abc", "--seed", 3, "--max-tokens", 1, "--logprobs", 1, "--temperature", 0.5,
+             "--logit-bias", "70:100", *SMALL]
+    value = {m: generate(model, *flags, "--logprobs-mode", m)[0]["choices"][0]["logprobs"][0]
+             for m in ("raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits")}
+    assert all(v["token_id"] == 70 for v in value.values())
+    assert value["processed_logprobs"]["logprob"] == pytest.approx(0, abs=1e-6)
+    assert value["raw_logprobs"]["logprob"] < -1
+    raw, processed = (value[m]["logprob"] for m in ("raw_logits", "processed_logits"))
+    assert processed == pytest.approx((raw + 100) / 0.5, rel=1e-5)
+    assert [v["rank"] == 1 for v in value.values()] == [False, True, False, True]
