@@ -13,13 +13,18 @@ IDS = GOLDENS["NumPy"]["ids"]
 TOP = 256
 
 
-def score(model, *more):
+def sequences(isa):
+    """All four; plain C takes one, being thirty times slower (its arithmetic is the others')."""
+    return 1 if isa == "scalar" else len(IDS)
+
+
+def score(model, isa, *more):
     """Log-probability of each next token [S,T], and the top entries of each position."""
     chosen, tops = [], []
-    for row in IDS:
+    for row in IDS[:sequences(isa)]:
         answer, = generate(model, "--prompt-ids", ",".join(map(str, row)), "--max-tokens", 1,
                            "--prompt-logprobs", TOP, "--max-logprobs", TOP, "--max-model-len", 1024,
-                           "--max-num-seqs", 8, "--temperature", 0, *more)
+                           "--max-num-seqs", 8, "--temperature", 0, "--isa", isa, *more)
         entries = answer["prompt_logprobs"][1:]
         chosen.append([e["logprob"] for e in entries])
         tops.append([{t["token_id"]: t["logprob"] for t in e["top"]} for e in entries])
@@ -29,7 +34,8 @@ def score(model, *more):
 def figures(golden, chosen, tops):
     """Relative difference of perplexity, top-1 agreement, mean KL over the golden's 64 likeliest
     tokens and one bucket for the rest."""
-    ours, theirs = math.exp(-chosen.mean()), math.exp(-golden["logprob"].mean(dtype=np.float64))
+    ours, theirs = math.exp(-chosen.mean()), math.exp(
+        -golden["logprob"][:len(chosen)].mean(dtype=np.float64))
     agree, kl = [], []
     for s, row in enumerate(tops):
         for p, top in enumerate(row):
@@ -54,14 +60,14 @@ def compare(name, scores):
 
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_float_activations(smollm2, isa):
-    scores = score(smollm2, "--dtype", "float32", "--isa", isa)
+    scores = score(smollm2, isa, "--dtype", "float32")
     for source, perplexity, top1, _ in compare(f"float32 activations, {isa}", scores):
         assert abs(perplexity) <= 0.001 and top1 >= 0.995, source
 
 
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_8_bit_activations(smollm2, isa):
-    scores = score(smollm2, "--isa", isa)
+    scores = score(smollm2, isa)
     for source, perplexity, top1, kl in compare(f"8-bit activations, {isa}", scores):
         assert abs(perplexity) <= 0.005 and top1 >= 0.96 and kl <= 0.005, source
 
