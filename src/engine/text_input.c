@@ -106,6 +106,18 @@ static void destroy_list(hr_seq *s)
     }
 }
 
+/* Tokens to generate: what was asked for; else the rest of the context, or what the model's
+ * generation_config.json says where that is less. At least the one that a score takes along. */
+static int64_t most_tokens(const hr_engine *e, const hr_reply *reply)
+{
+    int64_t most = reply->request->sampling.max_tokens;
+    if (most >= 0) return most ? most : 1;
+    const hr_generation_defaults *d = &hr_model_config(e->model)->generation;
+    most = e->max_model_len - (int64_t)reply->prompt.n;
+    bool has = e->options.use_generation_config && d->has_max_new_tokens && d->max_new_tokens > 0;
+    return has && d->max_new_tokens < most ? d->max_new_tokens : most;
+}
+
 hr_status hr_text_sequences(hr_text *t, hr_reply *reply, hr_seq **first)
 {
     const hr_engine *e = t->engine;
@@ -113,13 +125,10 @@ hr_status hr_text_sequences(hr_text *t, hr_reply *reply, hr_seq **first)
     *first = NULL;
     HR_TRY(encode_bad_words(t, r));
     hr_sampler_limits limits = hr_engine_sampler_limits(e);
-    int64_t rest = e->max_model_len - (int64_t)reply->prompt.n, most = r->sampling.max_tokens;
     hr_seq_spec spec = { .request = r->id,
                          .prompt = reply->prompt.p,
                          .n_prompt = (int64_t)reply->prompt.n,
-                         .max_tokens = most < 0 ? rest
-                                       : most   ? most
-                                                : 1,
+                         .max_tokens = most_tokens(e, reply),
                          .block_size = e->shapes.build.block_size,
                          .sampling = &r->sampling,
                          .limits = &limits,

@@ -582,6 +582,11 @@ def test_defaults_of_the_model(model, tmp_path):
     assert generate(tmp_path, *flags)[0]["choices"] == greedy
     assert generate(tmp_path, *flags, "--top-k", 0)[0]["choices"] == free  # what is typed wins
     assert generate(tmp_path, *flags, "--ignore-generation-config")[0]["choices"] == free
+    (tmp_path / "generation_config.json").write_text('{"max_new_tokens": 5}')
+    for more, n in (([], 5), (["--max-tokens", 9], 9), (["--max-tokens", -1], 5),
+                    (["--prompt-ids", ",".join(["1"] * 126)], 2)):
+        answer = generate(tmp_path, "-p", "abc", "--ignore-eos", *SMALL, *more)[-1]
+        assert len(answer["choices"][0]["token_ids"]) == n, more
 
 
 def test_logprobs_modes(model):
