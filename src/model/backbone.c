@@ -21,12 +21,22 @@ static hr_value *cache_input(hr_graph *g, const hr_build_options *opt, const hr_
                           HR_LIVE_ALL);
 }
 
-/* The small inputs of a step; returns ids. */
-static hr_value *step_inputs(hr_backbone *b)
+/* What the first layer reads [T,H]: rows of the embedding, or rows that an encoder made. */
+static hr_value *first_hidden(hr_backbone *b)
+{
+    const hr_build_options *o = b->opt;
+    if (o->input == HR_INPUT_EMBEDDINGS)
+        return hr_graph_input(b->g, "embeddings", o->activation, HR_SHAPE(o->tokens, b->c->hidden),
+                              HR_LIVE_TOKENS);
+    hr_value *ids = hr_graph_input(b->g, "ids", HR_DTYPE_I32, HR_SHAPE(o->tokens), HR_LIVE_TOKENS);
+    return hr_op_embed(b->g, ids, hr_graph_weight(b->g, b->m->embed), o->activation);
+}
+
+/* The small inputs of a step, after what the first layer reads. */
+static void step_inputs(hr_backbone *b)
 {
     const hr_build_options *o = b->opt;
     hr_graph *g = b->g;
-    hr_value *ids = hr_graph_input(g, "ids", HR_DTYPE_I32, HR_SHAPE(o->tokens), HR_LIVE_TOKENS);
     b->positions =
         hr_graph_input(g, "positions", HR_DTYPE_I32, HR_SHAPE(3, o->tokens), HR_LIVE_ALL);
     b->slots = hr_graph_input(g, "slots", HR_DTYPE_I32, HR_SHAPE(o->tokens), HR_LIVE_TOKENS);
@@ -35,7 +45,6 @@ static hr_value *step_inputs(hr_backbone *b)
     b->query_starts =
         hr_graph_input(g, "query_starts", HR_DTYPE_I32, HR_SHAPE(o->requests + 1), HR_LIVE_ALL);
     b->seq_lens = hr_graph_input(g, "seq_lens", HR_DTYPE_I32, HR_SHAPE(o->requests), HR_LIVE_ALL);
-    return ids;
 }
 
 /* h [T,H] through all layers. `caches`, 2 per layer: the inputs on entry, what continues them
@@ -60,7 +69,8 @@ static hr_status build(hr_backbone *b)
     const hr_config *c = b->c;
     size_t layers = (size_t)c->layers;
     char name[32];
-    hr_value *ids = step_inputs(b);
+    hr_value *h = first_hidden(b);
+    step_inputs(b);
     hr_value **inputs = hr_arena_array(&b->g->arena, 4 * layers, sizeof *inputs);
     if (!inputs) return hr_fail(HR_RESOURCE_EXHAUSTED, "cache inputs of the backbone");
     hr_value **caches = inputs + 2 * layers;
@@ -70,7 +80,6 @@ static hr_status build(hr_backbone *b)
     }
     memcpy(caches, inputs, 2 * layers * sizeof *inputs);
     b->inv_freq = hr_graph_const(b->g, "inv_freq", c->rope.inv_freq, HR_SHAPE(c->rope.n_freq));
-    hr_value *h = hr_op_embed(b->g, ids, hr_graph_weight(b->g, m->embed), b->opt->activation);
     h = run_layers(b, h, caches);
     hr_graph_output(b->g, "hidden", hr_block_norm(b, h, m->final_norm));
     for (size_t i = 0; i < 2 * layers; i++) {

@@ -148,9 +148,16 @@ typedef enum hr_row_quant {
     HR_ROWS_INT8_32, /* int8 rows, one f32 scale per 32 columns, for GGUF block formats */
 } hr_row_quant;
 
+/* Where the backbone's first hidden states come from. */
+typedef enum hr_backbone_input {
+    HR_INPUT_IDS,        /* "ids" i32 [T], through the embedding */
+    HR_INPUT_EMBEDDINGS, /* "embeddings" activation [T,H]: an encoder's output, or anybody's */
+} hr_backbone_input;
+
 typedef struct hr_build_options {
     hr_dtype activation; /* hidden dtype at every program boundary */
     hr_row_quant rows;
+    hr_backbone_input input;
     hr_dtype kv_dtype;
     int64_t tokens;      /* T: token bucket */
     int64_t requests;    /* B: most requests of a step */
@@ -163,7 +170,7 @@ typedef struct hr_build_options {
 void hr_model_kv_specs(const hr_model *m, const hr_kv_spec **specs, size_t *layers);
 
 /* The backbone program. Inputs, in this order and with these names:
- *   ids i32 [T] live TOKENS · positions i32 [3,T] · slots i32 [T] live TOKENS
+ *   ids i32 [T] (or embeddings [T,H]) live TOKENS · positions i32 [3,T] · slots i32 [T] live TOKENS
  *   block_tables i32 [B,W] · query_starts i32 [B+1] · seq_lens i32 [B]
  *   then per layer l: k_cache.l and v_cache.l [blocks,block,KV,D], donated
  * Outputs: "hidden" activation [T,H] (after the final norm), then k_cache.l, v_cache.l donated. */
