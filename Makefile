@@ -4,7 +4,7 @@
 #   make test       set up what the tests need and run all of them
 #   make fastcheck  build, lint and unit tests, under two minutes
 
-PROMPT ?= Write a haiku about water turning a wheel.
+PROMPT ?= Why is the sky blue? Answer in two sentences.
 BUILD := build/release
 
 .PHONY: all demo test fastcheck format clean
@@ -17,7 +17,7 @@ $(BUILD)/build.ninja:
 
 demo: all
 	@tools/setup.sh model
-	@$(BUILD)/headrace generate smollm2-135m --chat -p "$(PROMPT)" --max-tokens 128 --stats
+	@$(BUILD)/headrace generate smollm2-135m --chat -p "$(PROMPT)" --temperature 0 --max-tokens 128 --stats
 
 test:
 	@tools/setup.sh build
