@@ -29,7 +29,7 @@ typedef struct hr_vocab {
     hr_token *tokens; /* owned, [size] */
     size_t size, capacity;
     size_t n;        /* ids that name something */
-    uint32_t *slots; /* owned, [mask + 1]: id + 1, or 0; open addressing by hash of the text */
+    uint64_t *slots; /* owned, [mask + 1], 0 = empty; open addressing by hash of the text */
     size_t mask;
     uint64_t seed; /* drawn per vocabulary: a hostile file cannot choose collisions */
 } hr_vocab;

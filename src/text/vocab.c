@@ -10,6 +10,8 @@
 /* Ids may leave holes, but not so many that a small file asks for a large table. */
 #define HOLES_PER_TOKEN 16
 #define HOLES_BASE      65536
+/* Bits of a slot that come from the hash. */
+#define TAG ((uint64_t)UINT32_MAX << 32)
 
 static uint64_t mix(uint64_t a, uint64_t b)
 {
@@ -32,26 +34,45 @@ static uint64_t hash(const hr_vocab *v, hr_str text)
     return mix(h ^ tail, odd) ^ h;
 }
 
-/* The slot that has the text, or the empty one where it would go. */
-static size_t find_slot(const hr_vocab *v, hr_str text)
+/* A slot is the upper half of the hash, then id + 1, so that a probe seldom leaves the table. */
+static uint64_t make_slot(uint64_t h, size_t id)
 {
-    size_t i = (size_t)hash(v, text) & v->mask;
-    while (v->slots[i] && !hr_str_eq(v->tokens[v->slots[i] - 1].text, text)) i = (i + 1) & v->mask;
+    return (h & TAG) | (id + 1);
+}
+
+static size_t slot_id(uint64_t slot)
+{
+    return (size_t)(slot & ~TAG) - 1;
+}
+
+/* The slot that has the text, or the empty one where it would go. */
+static size_t find_slot(const hr_vocab *v, uint64_t h, hr_str text)
+{
+    size_t i = (size_t)h & v->mask;
+    for (; v->slots[i]; i = (i + 1) & v->mask)
+        if ((v->slots[i] & TAG) == (h & TAG) &&
+            hr_str_eq(v->tokens[slot_id(v->slots[i])].text, text))
+            break;
     return i;
+}
+
+/* A text that is there keeps its id. */
+static void enter(hr_vocab *v, size_t id)
+{
+    uint64_t h = hash(v, v->tokens[id].text);
+    size_t i = find_slot(v, h, v->tokens[id].text);
+    if (!v->slots[i]) v->slots[i] = make_slot(h, id);
 }
 
 static hr_status resize(hr_vocab *v, size_t slots)
 {
-    uint32_t *fresh = hr_alloc_array0(slots, sizeof *fresh);
+    uint64_t *fresh = hr_alloc_array0(slots, sizeof *fresh);
     if (!fresh) return hr_fail(HR_RESOURCE_EXHAUSTED, "vocabulary: memory for its index");
     hr_free(v->slots);
     v->slots = fresh;
     v->mask = slots - 1;
-    for (size_t id = 0; id < v->size; id++) {
-        if (!v->tokens[id].text.p) continue;
-        size_t i = find_slot(v, v->tokens[id].text);
-        if (!v->slots[i]) v->slots[i] = (uint32_t)id + 1;
-    }
+    for (size_t id = 0; id < v->size; id++)
+        if (v->tokens[id].text.p) enter(v, id);
     return HR_OK;
 }
 
@@ -82,14 +103,15 @@ hr_status hr_vocab_put(hr_vocab *v, int64_t id, hr_str text)
     if (!copy) return hr_fail(HR_RESOURCE_EXHAUSTED, "vocabulary: memory for its texts");
     v->tokens[at].text = v->tokens[at].bytes = (hr_str){ copy, text.n };
     v->n++;
-    size_t i = find_slot(v, text);
-    if (!v->slots[i]) v->slots[i] = (uint32_t)at + 1;
+    enter(v, at);
     return HR_OK;
 }
 
 int32_t hr_vocab_find(const hr_vocab *v, hr_str text)
 {
-    return v->slots ? (int32_t)v->slots[find_slot(v, text)] - 1 : -1;
+    if (!v->slots) return -1;
+    uint64_t slot = v->slots[find_slot(v, hash(v, text), text)];
+    return slot ? (int32_t)slot_id(slot) : -1;
 }
 
 void hr_vocab_deinit(hr_vocab *v)
