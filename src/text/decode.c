@@ -2,7 +2,9 @@
  *
  * Runs on the caller's thread; hr_detok is the caller's and owns nothing. Whole decoding is
  * streaming with one flush, so the two cannot differ. At most three bytes are ever held: what can
- * no longer become a character is U+FFFD at once. */
+ * no longer become a character is U+FFFD at once. (Where byte tokens of a byte-fallback vocabulary
+ * are no UTF-8, Hugging Face turns the whole run of them into U+FFFD, sound characters included; a
+ * stream would have to wait for the run's end to do so, and we keep what is sound.) */
 #include "text/text_int.h"
 
 #include "base/utf8.h"
@@ -37,10 +39,11 @@ hr_status hr_detok_push(hr_detok *d, int32_t id, hr_buf *out)
     const hr_token *token = &t->vocab.tokens[id];
     if (token->special && d->flags & HR_DECODE_SKIP_SPECIAL) return HR_OK;
     hr_str bytes = token->bytes;
-    hr_str strip = t->decoder.strip_first;
-    if (strip.n && !d->started && !(d->flags & HR_DECODE_CONTINUES) && hr_str_starts(bytes, strip))
-        bytes = hr_str_slice(bytes, strip.n, bytes.n);
-    d->started = d->started || token->text.p;
+    if (bytes.n == 0) return HR_OK;
+    bool first = !d->started && !(d->flags & HR_DECODE_CONTINUES);
+    if (first && t->decoder.strip_first && bytes.p[0] == t->decoder.strip_first)
+        bytes = hr_str_slice(bytes, 1, bytes.n);
+    d->started = true;
     add_bytes(d, bytes, out);
     return hr_buf_status(out);
 }

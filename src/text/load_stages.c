@@ -226,7 +226,9 @@ hr_status hr_load_pre_tokenizer(const hr_json *v, hr_tokenizer *t)
 
 static hr_status load_nothing(const hr_json *v, hr_tokenizer *t, int depth)
 {
-    (void)v, (void)t, (void)depth; /* ByteLevel here trims offsets, which we do not give */
+    /* a post-processor ByteLevel trims offsets, which we do not give; Fuse is what all decoding is
+     */
+    (void)v, (void)t, (void)depth;
     return HR_OK;
 }
 
@@ -324,11 +326,78 @@ static hr_status load_byte_level_decoder(const hr_json *v, hr_tokenizer *t, int 
     (void)v, (void)depth;
     if (!t->bpe.byte_level)
         return hr_fail(HR_UNIMPLEMENTED, "decoder ByteLevel without pre_tokenizer ByteLevel");
+    t->decoder.byte_level = true;
     return HR_OK;
+}
+
+static hr_status load_replace_decoder(const hr_json *v, hr_tokenizer *t, int depth)
+{
+    (void)depth;
+    hr_str from, to;
+    bool regex;
+    HR_TRY(load_pattern(v, "decoder Replace", &from, &regex));
+    HR_TRY(hr_json_to_str(hr_json_get(v, "content"), "decoder Replace: content", &to));
+    if (regex || from.n == 0)
+        return hr_fail(HR_UNIMPLEMENTED, "decoder Replace with a Regex or an empty String");
+    HR_TRY(hr_tokenizer_keep(t, from, &t->decoder.from));
+    return hr_tokenizer_keep(t, to, &t->decoder.to);
+}
+
+static hr_status load_byte_fallback(const hr_json *v, hr_tokenizer *t, int depth)
+{
+    (void)v, (void)depth;
+    t->decoder.byte_fallback = true;
+    return HR_OK;
+}
+
+static hr_status load_strip(const hr_json *v, hr_tokenizer *t, int depth)
+{
+    (void)depth;
+    hr_str content;
+    int64_t start, stop;
+    HR_TRY(hr_json_to_str(hr_json_get(v, "content"), "decoder Strip: content", &content));
+    HR_TRY(hr_json_to_i64(hr_json_get(v, "start"), "decoder Strip: start", &start));
+    HR_TRY(hr_json_to_i64(hr_json_get(v, "stop"), "decoder Strip: stop", &stop));
+    if (content.n != 1 || content.p[0] == '\0' || start != 1 || stop != 0)
+        return hr_fail(HR_UNIMPLEMENTED,
+                       "decoder Strip of other than one ASCII character in front");
+    t->decoder.strip_first = content.p[0];
+    return HR_OK;
+}
+
+/* The one order in which a sequence means what the detokeniser does: tokens one by one first, the
+ * joined text afterwards. */
+static const stage_type decoder_steps[] = {
+    { "Replace", load_replace_decoder },
+    { "ByteFallback", load_byte_fallback },
+    { "Fuse", load_nothing },
+    { "Strip", load_strip },
+};
+
+static hr_status load_decoder_steps(const hr_json *v, hr_tokenizer *t, int depth)
+{
+    const hr_json *list = hr_json_get(v, "decoders");
+    if (!list || list->type != HR_JSON_ARRAY)
+        return hr_fail(HR_INVALID_ARGUMENT, "decoder Sequence: decoders is not an array");
+    if (t->bpe.byte_level)
+        return hr_fail(HR_UNIMPLEMENTED, "decoder Sequence with pre_tokenizer ByteLevel");
+    bool fused = false;
+    for (size_t i = 0, next = 0; i < list->count; i++, next++) {
+        hr_str type;
+        HR_TRY(hr_load_type(&list->items[i], "decoder Sequence: an item", &type));
+        while (next < COUNT(decoder_steps) && !hr_str_eq_c(type, decoder_steps[next].name)) next++;
+        if (next == COUNT(decoder_steps))
+            return hr_fail(HR_UNIMPLEMENTED, "decoder Sequence: %.*s at place %zu",
+                           HR_STR_ARG(type), i);
+        HR_TRY(decoder_steps[next].load(&list->items[i], t, depth));
+        fused = fused || hr_str_eq_c(type, "Fuse");
+    }
+    return fused ? HR_OK : hr_fail(HR_UNIMPLEMENTED, "decoder Sequence without Fuse");
 }
 
 static const stage_type decoders[] = {
     { "ByteLevel", load_byte_level_decoder },
+    { "Sequence", load_decoder_steps },
 };
 
 hr_status hr_load_decoder(const hr_json *v, hr_tokenizer *t)

@@ -216,8 +216,12 @@ void hr_split_scratch_deinit(hr_split_scratch *s);
 
 /* ---- decode.c ------------------------------------------------------------------------------- */
 
+/* How a token's text becomes its bytes, once, when the tokenizer is loaded; all but the last. */
 typedef struct hr_decoder {
-    hr_str strip_first; /* taken off the front of a text where it is; n 0 = nothing */
+    bool byte_level;    /* texts are spelt in the byte-level alphabet */
+    hr_str from, to;    /* each `from` becomes `to`; from.n 0 = nothing does */
+    bool byte_fallback; /* <0xHH> is a byte */
+    char strip_first;   /* taken off the front of a text where it is; 0 = nothing */
 } hr_decoder;
 
 /* ---- the whole ------------------------------------------------------------------------------ */

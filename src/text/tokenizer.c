@@ -88,31 +88,54 @@ static int byte_token(hr_str text)
     return (int)(high - digits) * 16 + (int)(low - digits);
 }
 
-/* What a token stands for in a text, into room for text.n bytes at least. */
-static size_t token_bytes(const hr_tokenizer *t, hr_str text, char *out)
+static void add_replaced(const hr_decoder *d, hr_str text, hr_buf *out)
 {
-    size_t n;
-    if (t->bpe.byte_level && hr_bytes_from_text(text, out, &n)) return n;
-    int byte = t->bpe.byte_fallback ? byte_token(text) : -1;
-    if (byte >= 0) {
-        out[0] = (char)byte;
-        return 1;
+    for (size_t hit; d->from.n && (hit = hr_str_find(text, d->from, 0)) != SIZE_MAX;) {
+        hr_buf_add_str(out, hr_str_slice(text, 0, hit));
+        hr_buf_add_str(out, d->to);
+        text = hr_str_slice(text, hit + d->from.n, text.n);
     }
-    memcpy(out, text.p, text.n);
-    return text.n;
+    hr_buf_add_str(out, text);
 }
 
-hr_status hr_tokenizer_finish(hr_tokenizer *t)
+/* What a token stands for in a text. */
+static hr_status write_bytes(const hr_decoder *d, hr_str text, hr_buf *out)
+{
+    hr_buf_clear(out);
+    char *room = hr_buf_reserve(out, text.n);
+    if (!room) return hr_buf_status(out);
+    size_t n;
+    if (d->byte_level && hr_bytes_from_text(text, room, &n)) {
+        out->n = n;
+        return HR_OK;
+    }
+    int byte = d->byte_fallback ? byte_token(text) : -1;
+    if (byte >= 0) hr_buf_add_byte(out, (char)byte);
+    else add_replaced(d, text, out);
+    return hr_buf_status(out);
+}
+
+static hr_status find_token_bytes(hr_tokenizer *t, hr_buf *scratch)
 {
     for (size_t id = 0; id < t->vocab.size; id++) {
         hr_token *token = &t->vocab.tokens[id];
         if (!token->text.p) continue;
-        char *room = hr_arena_copy(&t->vocab.arena, token->text.p, token->text.n);
-        if (!room) return hr_fail(HR_RESOURCE_EXHAUSTED, "tokenizer: memory for bytes of tokens");
-        token->bytes = (hr_str){ room, token_bytes(t, token->text, room) };
         if (token->text.n > t->bpe.longest) t->bpe.longest = token->text.n;
+        HR_TRY(write_bytes(&t->decoder, token->text, scratch));
+        if (hr_str_eq(hr_buf_str(scratch), token->text)) continue; /* as vocab.c left it */
+        char *bytes = hr_arena_copy(&t->vocab.arena, scratch->p, scratch->n);
+        if (!bytes) return hr_fail(HR_RESOURCE_EXHAUSTED, "tokenizer: memory for bytes of tokens");
+        token->bytes = (hr_str){ bytes, scratch->n };
     }
-    return hr_bpe_find_bytes(&t->bpe);
+    return HR_OK;
+}
+
+hr_status hr_tokenizer_finish(hr_tokenizer *t)
+{
+    hr_buf scratch = { 0 };
+    hr_status st = find_token_bytes(t, &scratch);
+    hr_buf_deinit(&scratch);
+    return st ? st : hr_bpe_find_bytes(&t->bpe);
 }
 
 void hr_tokenizer_destroy(hr_tokenizer *t)

@@ -182,6 +182,38 @@ def test_decoding(real, skip):
         assert ours == theirs, one
 
 
+# ---- byte fallback, as Llama 2 has it ---------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def llama2():
+    path = FOLDER / "llama2" / "tokenizer.json"
+    if not path.exists():
+        pytest.skip(f"{path} is missing: tools/setup.sh fetches it")
+    return path, Tokenizer.from_file(str(path))
+
+
+@pytest.mark.sanitize
+def test_byte_fallback(llama2):
+    """C10: a blank before the first word and after each special token, as the file says."""
+    path, oracle = llama2
+    texts = ["hello", " hello", "<s>hello", "<s> hello</s>x", "  ", "", "\u2581", "🙂", "\x00"]
+    same(path, oracle, texts + mixed(2000, 22), special=True)
+    same(path, oracle, texts + mixed(200, 23))
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_byte_fallback_decoding(llama2, skip):
+    path, oracle = llama2
+    r = random.Random(9)
+    size = oracle.get_vocab_size()
+    words = [i for i in range(259, size)]
+    ids = [e.ids for e in oracle.encode_batch(mixed(1000, 24))] + [[1, 1], [1, 15043], [15043, 1]]
+    ids += [[r.choice(words) for _ in range(r.randint(1, 20))] for _ in range(1000)]
+    ids = [i for i in ids if i]
+    assert run(path, ids, *(["--no-special"] if skip else [])) == oracle.decode_batch(
+        ids, skip_special_tokens=skip)
+
+
 # ---- provenance ------------------------------------------------------------------------------
 
 @pytest.mark.sanitize
@@ -417,6 +449,14 @@ def regex(pattern):
     ({"post_processor": {"type": "TemplateProcessing", "special_tokens": {}, "single": [
         {"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]}}, "no ids for '<s>'"),
     ({"decoder": {"type": "CTC"}}, "decoder of type CTC"),
+    ({"decoder": {"type": "Sequence", "decoders": []}}, "decoder Sequence with"),
+    ({"pre_tokenizer": None, "decoder": {"type": "Sequence", "decoders": [
+        {"type": "Fuse"}, {"type": "ByteFallback"}]}}, "ByteFallback at place 1"),
+    ({"pre_tokenizer": None, "decoder": {"type": "Sequence", "decoders": [
+        {"type": "ByteFallback"}]}}, "without Fuse"),
+    ({"pre_tokenizer": None, "decoder": {"type": "Sequence", "decoders": [
+        {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 2, "stop": 0}]}},
+     "decoder Strip"),
     ({"decoder": None}, "decoder: there is none"),
     ({"added_tokens": [{"id": 7, "content": "a"}]}, "'a' has id 7, but 0"),
     ({"added_tokens": [{"id": 1, "content": "x"}]}, "both have id 1"),
