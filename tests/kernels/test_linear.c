@@ -137,7 +137,8 @@ static void assert_rows(const float *got, const float *want, int64_t M, const op
                      hr_isa_name(isa), (long long)r, (long long)M, what);
 }
 
-/* Rows 0 … 69 one by one, then together in every number from 1 to 70: the same bits. */
+/* Rows 0 … 69 one by one, then together: in every number up to two of the largest tiles and one
+ * row more, then in some up to 70. The same bits. */
 static void check_company(const op_case *c, hr_isa isa)
 {
     int64_t N = c->in[1].shape.dim[0];
@@ -149,7 +150,7 @@ static void check_company(const op_case *c, hr_isa isa)
         hr_free(y);
     }
     assert_near_oracle(c, single, isa);
-    for (int64_t M = 1; M <= MOST_M; M++) {
+    for (int64_t M = 1; M <= MOST_M; M += M < 17 || M > 66 ? 1 : 13) {
         op_case some = first_rows(c, M);
         float *y = run(&some, isa, 1 + M % 3);
         assert_rows(y, single, M, c, isa, "its bits depend on the other rows");
