@@ -12,6 +12,17 @@
 
 /* ---- compile --------------------------------------------------------------------------------- */
 
+/* The slab is as large as the largest program needs; what refuses to grow serves the others on. */
+static hr_status grow_slab(hr_cpu_backend *b, size_t bytes)
+{
+    if (bytes <= b->slab.bytes) return HR_OK;
+    hr_region larger;
+    HR_TRY(hr_region_map(bytes, b->pages, "working memory", &larger));
+    hr_region_unmap(&b->slab);
+    b->slab = larger;
+    return HR_OK;
+}
+
 hr_status hr_plan_compile(hr_cpu_backend *b, const hr_graph *g, hr_program **out)
 {
     *out = NULL;
@@ -21,10 +32,7 @@ hr_status hr_plan_compile(hr_cpu_backend *b, const hr_graph *g, hr_program **out
     p->backend = b;
     hr_status st = hr_pass_run_all(g, &p->graph);
     if (!st) st = hr_plan_build(p);
-    if (!st && p->slab_bytes > b->slab.bytes) {
-        hr_region_unmap(&b->slab);
-        st = hr_region_map(p->slab_bytes, b->pages, "working memory", &b->slab);
-    }
+    if (!st) st = grow_slab(b, p->slab_bytes);
     if (st) {
         st = hr_fail_prefix(st, "program %s", g->name);
         hr_plan_destroy(p);

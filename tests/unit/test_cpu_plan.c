@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -355,6 +356,54 @@ static void test_execute_allocates_nothing(void **state)
     hr_graph_destroy(g);
 }
 
+/* An allocator that refuses the n-th request and all after it. */
+static long left;
+
+static void *alloc_some(void *self, size_t bytes, size_t align)
+{
+    (void)self;
+    if (left-- <= 0) return NULL;
+    size_t whole = (bytes + align - 1) / align * align;
+    return aligned_alloc(align, whole);
+}
+static void *realloc_some(void *self, void *p, size_t bytes)
+{
+    (void)self;
+    return left-- <= 0 ? NULL : realloc(p, bytes);
+}
+static void free_all(void *self, void *p)
+{
+    (void)self;
+    free(p);
+}
+
+/* Memory that ends anywhere between the backend's first byte and a compiled program's last. */
+static void test_short_memory(void **state)
+{
+    (void)state;
+    hr_graph *g;
+    assert_int_equal(tiny_build(&g), HR_OK);
+    assert_int_equal(hr_graph_finish(g), HR_OK);
+    static const hr_allocator short_of_memory = { alloc_some, realloc_some, free_all, NULL };
+    hr_status st = HR_UNKNOWN;
+    long n = 0;
+    for (; st; n++) {
+        hr_backend *b = NULL;
+        hr_program *p = NULL;
+        left = n;
+        hr_set_allocator(&short_of_memory);
+        st = hr_cpu_backend_create(&(hr_cpu_options){ .threads = 2 }, &b);
+        if (!st) st = hr_backend_compile(b, g, &p);
+        left = 1000;
+        if (b) hr_program_destroy(p, b);
+        hr_backend_destroy(b);
+        hr_set_allocator(NULL);
+        if (st) assert_int_equal(st, HR_RESOURCE_EXHAUSTED);
+    }
+    assert_true(n > 20);
+    hr_graph_destroy(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +415,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_unreadable_weight, start, stop),
         cmocka_unit_test_setup_teardown(test_wrong_buffers, start, stop),
         cmocka_unit_test_setup_teardown(test_execute_allocates_nothing, start, stop),
+        cmocka_unit_test(test_short_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
