@@ -60,9 +60,9 @@ ALWAYS void prefetch_share(const tile_job *j, int64_t g, size_t share)
 ALWAYS size_t share_of(hr_format f)
 {
     const hr_pack_form form = hr_pack_form_of(f);
+    size_t scale = form.scale_bytes, groups = form.groups_per_scale;
     if (!form.group_bytes) return (f == HR_FORMAT_F32 ? 4u : 2u) * G * C;
-    return form.group_bytes +
-           (form.groups_per_scale ? form.scale_bytes / form.groups_per_scale : 0u);
+    return form.group_bytes + (groups ? scale / groups : 0);
 }
 
 ALWAYS const uint8_t *scale_block(hr_pack_form form, const tile_job *j, int64_t g)
