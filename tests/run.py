@@ -82,7 +82,9 @@ def check(totals, name, command, env=None):
 
 def build(totals, preset, targets):
     heading(f"build {preset}")
-    if run(["cmake", "--preset", preset, "-DHR_WERROR=ON"])[0]:
+    # Warnings are errors in the build that ships; gcc's flow analysis misreads instrumented code.
+    strict = "ON" if preset == "release" else "OFF"
+    if run(["cmake", "--preset", preset, f"-DHR_WERROR={strict}"])[0]:
         totals.add(f"configure {preset}", 0, 1)
         return False
     code, out = run(["ninja", "-C", f"build/{preset}", *targets])
