@@ -157,10 +157,15 @@ static hr_status run_prompt_item(hr_runner *r, const hr_step_args *a, int t, int
     return HR_OK;
 }
 
-static hr_status run_prompts(hr_runner *r, const hr_step_args *a, int t)
+/* Whether any did is told, since their rows stand where the step's own stood. */
+static hr_status run_prompts(hr_runner *r, const hr_step_args *a, int t, bool *any)
 {
-    for (int64_t i = 0; i < a->plan->n_items; i++)
-        if (a->plan->items[i].seq->prompt) HR_TRY(run_prompt_item(r, a, t, i));
+    *any = false;
+    for (int64_t i = 0; i < a->plan->n_items; i++) {
+        if (!a->plan->items[i].seq->prompt) continue;
+        *any = true;
+        HR_TRY(run_prompt_item(r, a, t, i));
+    }
     return HR_OK;
 }
 
@@ -212,10 +217,9 @@ hr_status hr_runner_step(hr_runner *r, const hr_step_args *a, const hr_step_resu
     if (a->parts & HR_STEP_TABLES) HR_TRY(run_tables(r, a->plan));
     hr_batch_build(r->batch, a->plan, tokens, requests);
     if (a->parts & HR_STEP_BACKBONE) HR_TRY(run(r, HR_STAGE_BACKBONE, t, 0));
-    if (a->parts & HR_STEP_PROMPT) {
-        HR_TRY(run_prompts(r, a, t));
-        hr_batch_build(r->batch, a->plan, tokens, requests);
-    }
+    bool prompts = false;
+    if (a->parts & HR_STEP_PROMPT) HR_TRY(run_prompts(r, a, t, &prompts));
+    if (prompts) hr_batch_build(r->batch, a->plan, tokens, requests);
     if (r->batch->n_rows == 0) return HR_OK;
     if (a->parts & HR_STEP_SELECT) HR_TRY(run(r, HR_STAGE_SELECT, t, q));
     return a->parts & HR_STEP_SAMPLER ? run_sampler(r, q) : HR_OK;
