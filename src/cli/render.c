@@ -21,13 +21,9 @@ typedef struct session {
 static hr_status load_model(session *s)
 {
     if (!s->args->model) return HR_OK;
-    hr_buf path = { 0 };
-    hr_status st = hr_model_locate(s->args->model, &path);
-    if (!st) st = hr_model_load(hr_buf_c(&path), NULL, &s->model);
-    if (!st) st = hr_engine_load_tokenizer(s->model, &s->tokenizer);
-    if (!st) st = hr_engine_chat_tokens(s->model, s->tokenizer, &s->arena, &s->bos, &s->eos);
-    hr_buf_deinit(&path);
-    return st;
+    HR_TRY(hr_model_open(s->args->model, NULL, &s->model));
+    HR_TRY(hr_engine_load_tokenizer(s->model, &s->tokenizer));
+    return hr_engine_chat_tokens(s->model, s->tokenizer, &s->arena, &s->bos, &s->eos);
 }
 
 static hr_status load_template(session *s)

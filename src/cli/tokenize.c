@@ -22,8 +22,7 @@ static hr_status load(const char *name, hr_tokenizer **out)
         st = hr_file_slurp(name, (size_t)256 << 20, &text);
         if (!st) st = hr_tokenizer_load_json(hr_buf_str(&text), out);
     } else {
-        st = hr_model_locate(name, &text);
-        if (!st) st = hr_model_load(hr_buf_c(&text), NULL, &m);
+        st = hr_model_open(name, NULL, &m);
         if (!st) st = hr_engine_load_tokenizer(m, out);
         if (!st && !*out) st = hr_fail(HR_NOT_FOUND, "%s has no tokenizer", name);
     }

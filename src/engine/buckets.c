@@ -75,6 +75,12 @@ static hr_status build_graph(const hr_programs *p, const hr_ledger_row *r, hr_gr
 
 /* ---- binding ------------------------------------------------------------------------------- */
 
+static hr_status create_buffer(hr_programs *p, hr_dtype dtype, hr_shape shape, hr_buffer **out)
+{
+    hr_tensor_desc d = { dtype, shape };
+    return hr_buffer_create(p->backend, &d, out);
+}
+
 /* A device buffer that several programs share, by the name it has in a graph; NULL = none. */
 static hr_buffer *shared_buffer(const hr_programs *p, const hr_ledger_row *r, const char *name)
 {
@@ -102,8 +108,7 @@ static hr_status bind_input(hr_programs *p, hr_program_slot *s, size_t i, const 
         if (!hr_batch_input(p->batch, v->name, &in->host))
             return hr_fail(HR_INTERNAL, "program %s: nothing fills its input %s",
                            hr_stage_name(s->row->stage), v->name);
-        hr_tensor_desc d = { v->dtype, v->shape };
-        HR_TRY(hr_buffer_create(p->backend, &d, &in->buffer));
+        HR_TRY(create_buffer(p, v->dtype, v->shape, &in->buffer));
         in->owned = true;
     }
     size_t count = (size_t)hr_shape_count(v->shape);
@@ -118,9 +123,8 @@ static hr_status bind_output(hr_programs *p, hr_program_slot *s, size_t i,
 {
     s->outputs[i] = shared_buffer(p, s->row, o->name);
     if (s->outputs[i]) return HR_OK;
-    hr_tensor_desc d = { o->value->dtype, o->value->shape };
     s->output_owned[i] = true;
-    return hr_buffer_create(p->backend, &d, &s->outputs[i]);
+    return create_buffer(p, o->value->dtype, o->value->shape, &s->outputs[i]);
 }
 
 static hr_status bind(hr_programs *p, hr_program_slot *s, const hr_graph *g)
@@ -230,12 +234,6 @@ void hr_programs_seal(hr_programs *p)
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
-
-static hr_status create_buffer(hr_programs *p, hr_dtype dtype, hr_shape shape, hr_buffer **out)
-{
-    hr_tensor_desc d = { dtype, shape };
-    return hr_buffer_create(p->backend, &d, out);
-}
 
 static hr_status create_caches(hr_programs *p)
 {

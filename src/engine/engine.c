@@ -48,11 +48,7 @@ static hr_status load_model(hr_engine *e)
     if (!strcmp(format, "dummy")) o.load_format = HR_LOAD_DUMMY;
     else if (strcmp(format, "auto"))
         return hr_fail(HR_INVALID_ARGUMENT, "--load-format %s: it is auto or dummy", format);
-    hr_buf path = { 0 };
-    hr_status st = hr_model_locate(e->options.model, &path);
-    if (!st) st = hr_model_load(hr_buf_c(&path), &o, &e->model);
-    hr_buf_deinit(&path);
-    return st;
+    return hr_model_open(e->options.model, &o, &e->model);
 }
 
 hr_status hr_engine_load_tokenizer(const hr_model *m, hr_tokenizer **out)

@@ -116,3 +116,13 @@ hr_status hr_model_locate(const char *name, hr_buf *path)
                    "packaged model (%s) nor of a Hugging Face one (org/name)",
                    name, packaged[0].name);
 }
+
+hr_status hr_model_open(const char *name, const hr_model_options *options, hr_model **out)
+{
+    hr_buf path = { 0 };
+    *out = NULL;
+    hr_status st = hr_model_locate(name, &path);
+    if (!st) st = hr_model_load(hr_buf_c(&path), options, out);
+    hr_buf_deinit(&path);
+    return st;
+}

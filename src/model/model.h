@@ -33,6 +33,10 @@ void hr_model_release(hr_model *m); /* NULL is fine; the last one frees */
  * NOT_FOUND prints the command that would fetch it. */
 HR_MUST_USE hr_status hr_model_locate(const char *name, hr_buf *path);
 
+/* hr_model_locate, then hr_model_load. */
+HR_MUST_USE hr_status hr_model_open(const char *name, const hr_model_options *options,
+                                    hr_model **out);
+
 /* SHA-256 over the bytes of the weights and config, 64 hex digits and a terminator. Slow the first
  * time (reads every byte), then remembered in the cache folder by (device, inode, size, mtime). */
 HR_MUST_USE hr_status hr_model_hash(const hr_model *m, char out[65]);
