@@ -2,6 +2,7 @@
 #include "conformance/op_case.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cpu/cpu.h"
 #include "ref/ref.h"
@@ -193,4 +194,20 @@ void op_backend_destroy(hr_backend *b)
         hr_free(all_weights);
         all_weights = next;
     }
+}
+
+int op_serve(const char *name, int argc, char **argv, hr_status (*answer)(hr_backend *, hr_str))
+{
+    hr_backend *backend = NULL;
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t n;
+    hr_status st =
+        op_backend_create(argc > 1 ? argv[1] : "ref", argc > 2 ? atoi(argv[2]) : 0, &backend);
+    while (!st && (n = getline(&line, &capacity, stdin)) > 0)
+        st = answer(backend, (hr_str){ line, (size_t)n });
+    if (st) fprintf(stderr, "%s: %s\n", name, hr_message());
+    free(line);
+    op_backend_destroy(backend);
+    return st ? 1 : 0;
 }

@@ -53,4 +53,8 @@ HR_MUST_USE hr_status op_backend_create(const char *name, int threads, hr_backen
 /* With the last backend that is alive: frees the weights of all cases too. */
 void op_backend_destroy(hr_backend *b);
 
+/* A runner's main: [backend [threads]] on the command line, then one `answer` per line of standard
+ * input. Returns the exit status; a failure prints the thread's sentence after `name`. */
+int op_serve(const char *name, int argc, char **argv, hr_status (*answer)(hr_backend *, hr_str));
+
 #endif

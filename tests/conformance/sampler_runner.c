@@ -281,16 +281,5 @@ static hr_status answer(hr_backend *b, hr_str line)
 
 int main(int argc, char **argv)
 {
-    hr_backend *backend = NULL;
-    char *line = NULL;
-    size_t capacity = 0;
-    ssize_t n;
-    hr_status st =
-        op_backend_create(argc > 1 ? argv[1] : "ref", argc > 2 ? atoi(argv[2]) : 0, &backend);
-    while (!st && (n = getline(&line, &capacity, stdin)) > 0)
-        st = answer(backend, (hr_str){ line, (size_t)n });
-    if (st) fprintf(stderr, "sampler_runner: %s\n", hr_message());
-    free(line);
-    hr_backend_destroy(backend);
-    return st ? 1 : 0;
+    return op_serve("sampler_runner", argc, argv, answer);
 }

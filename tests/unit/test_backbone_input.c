@@ -12,29 +12,23 @@
 #include "backend/backend.h"
 #include "cpu/cpu.h"
 #include "model/model.h"
+#include "model_files.h"
 #include "ref/ref.h"
 
 enum { T = 16, H = 32, TOKENS = 5, BLOCK = 4, BLOCKS = 3, MOST = 16 };
 
 static hr_model *load(void)
 {
-    char folder[] = "/tmp/headrace-input-XXXXXX", path[64];
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs("{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\","
-          "\"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 2,"
-          "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"vocab_size\": 50,"
-          "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0,"
-          "\"hidden_act\": \"silu\", \"tie_word_embeddings\": true, \"torch_dtype\": \"float32\"}",
-          f);
-    fclose(f);
+    put_text(
+        "config.json",
+        "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\","
+        "\"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 2,"
+        "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"vocab_size\": 50,"
+        "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0,"
+        "\"hidden_act\": \"silu\", \"tie_word_embeddings\": true, \"torch_dtype\": \"float32\"}");
     hr_model *m;
     hr_model_options o = { .load_format = HR_LOAD_DUMMY, .dummy_seed = 5 };
-    if (hr_model_load(folder, &o, &m)) fail_msg("%s", hr_message());
-    unlink(path);
-    rmdir(folder);
+    if (hr_model_load(scratch, &o, &m)) fail_msg("%s", hr_message());
     return m;
 }
 
@@ -151,5 +145,5 @@ int main(void)
         cmocka_unit_test(on_ref),
         cmocka_unit_test(on_cpu),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

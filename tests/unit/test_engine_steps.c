@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "engine/engine_int.h"
+#include "model_files.h"
 
 /* ---- malloc, watched ------------------------------------------------------------------------- */
 
@@ -30,7 +31,7 @@ static hr_flag armed;
 static _Thread_local int is_step_thread = -1;
 
 /* The threads that run steps are named: hr-engine, and the pool's workers. */
-static void watch(void)
+static void note_allocation(void)
 {
     if (!hr_flag_get(&armed)) return;
     if (is_step_thread < 0) {
@@ -47,53 +48,43 @@ extern void *__libc_realloc(void *p, size_t n);
 extern void *__libc_memalign(size_t align, size_t n);
 void *malloc(size_t n)
 {
-    watch();
+    note_allocation();
     return __libc_malloc(n);
 }
 void *calloc(size_t n, size_t size)
 {
-    watch();
+    note_allocation();
     return __libc_calloc(n, size);
 }
 void *realloc(void *p, size_t n)
 {
-    watch();
+    note_allocation();
     return __libc_realloc(p, n);
 }
 void *aligned_alloc(size_t align, size_t n)
 {
-    watch();
+    note_allocation();
     return __libc_memalign(align, n);
 }
 #endif
 
 /* ---- a model of random weights --------------------------------------------------------------- */
 
-static char folder[] = "/tmp/headrace-steps-XXXXXX";
-
-static void write_config(void)
-{
-    char path[128];
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs("{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\","
-          "\"hidden_size\": 64, \"intermediate_size\": 128, \"num_hidden_layers\": 2,"
-          "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 500,"
-          "\"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0,"
-          "\"hidden_act\": \"silu\", \"tie_word_embeddings\": true, \"bos_token_id\": 1,"
-          "\"eos_token_id\": 2, \"torch_dtype\": \"float32\"}",
-          f);
-    fclose(f);
-}
+static const char config[] =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\","
+    "\"hidden_size\": 64, \"intermediate_size\": 128, \"num_hidden_layers\": 2,"
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 500,"
+    "\"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0,"
+    "\"hidden_act\": \"silu\", \"tie_word_embeddings\": true, \"bos_token_id\": 1,"
+    "\"eos_token_id\": 2, \"torch_dtype\": \"float32\"}";
 
 static int start(void **state)
 {
-    write_config();
+    if (scratch_setup(state)) return 1;
+    put_text("config.json", config);
     headrace_options o;
     headrace_options_init(&o);
-    o.model = folder;
+    o.model = scratch;
     o.load_format = "dummy";
     o.max_num_seqs = 12;
     o.max_num_batched_tokens = 80;
@@ -110,11 +101,7 @@ static int start(void **state)
 static int end(void **state)
 {
     headrace_engine_destroy(*state);
-    char path[128];
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    unlink(path);
-    rmdir(folder);
-    return 0;
+    return scratch_teardown(state);
 }
 
 /* ---- traffic --------------------------------------------------------------------------------- */

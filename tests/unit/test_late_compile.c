@@ -11,37 +11,25 @@
 #include <cmocka.h>
 
 #include "engine/engine_int.h"
-
-static char folder[] = "/tmp/headrace-late-XXXXXX";
-static char config[64];
+#include "model_files.h"
 
 static int make_model(void **state)
 {
-    (void)state;
-    if (!mkdtemp(folder)) return 1;
-    snprintf(config, sizeof config, "%s/config.json", folder);
-    FILE *f = fopen(config, "w");
-    if (!f) return 1;
-    fputs("{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\","
-          "\"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 1,"
-          "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"vocab_size\": 100,"
-          "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0,"
-          "\"hidden_act\": \"silu\", \"tie_word_embeddings\": true, \"torch_dtype\": \"float32\"}",
-          f);
-    return fclose(f);
-}
-
-static int remove_model(void **state)
-{
-    (void)state;
-    unlink(config);
-    return rmdir(folder);
+    if (scratch_setup(state)) return 1;
+    put_text(
+        "config.json",
+        "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\","
+        "\"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 1,"
+        "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"vocab_size\": 100,"
+        "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0,"
+        "\"hidden_act\": \"silu\", \"tie_word_embeddings\": true, \"torch_dtype\": \"float32\"}");
+    return 0;
 }
 
 static void options(headrace_options *o)
 {
     headrace_options_init(o);
-    o->model = folder;
+    o->model = scratch;
     o->load_format = "dummy";
     o->max_num_seqs = 8;
     o->max_num_batched_tokens = 16;
@@ -177,5 +165,5 @@ int main(void)
         cmocka_unit_test(eager_and_checked_are_refused_together),
         cmocka_unit_test(a_sealed_backend_refuses),
     };
-    return cmocka_run_group_tests(tests, make_model, remove_model);
+    return cmocka_run_group_tests(tests, make_model, scratch_teardown);
 }
