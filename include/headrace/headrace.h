@@ -78,7 +78,13 @@ typedef struct headrace_options {
     int check_recompilation;              /* 1: a compile after warm-up ends the engine */
     int enforce_eager;                    /* 1: compile on demand; for development */
     int use_generation_config;            /* 1: generation_config.json supplies sampling defaults */
-    headrace_log_fn log; /* NULL = silent; set once per process, before its first engine */
+    int enable_prefix_caching;            /* 1: blocks of a prompt seen before are not computed */
+    const char *scheduling_policy;        /* "fcfs" (NULL) or "priority" */
+    int64_t max_num_queued_reqs;          /* 0 = no limit; requests not yet running */
+    int64_t max_num_queued_tokens;        /* 0 = no limit; prompt tokens not yet running */
+    const char *chat_template;            /* a template's text, instead of the model's */
+    int parse_special_in_content; /* 0; 1: special-token text typed in a message is special */
+    headrace_log_fn log;          /* NULL = silent; set once per process, before its first engine */
     void *log_context;
 } headrace_options;
 
@@ -131,10 +137,17 @@ typedef struct headrace_request {
     size_t prompt_bytes;
     const int64_t *prompt_ids; /* instead of text */
     size_t n_prompt_ids;
-    const char *messages_json; /* instead of text: a chat, as a JSON array of messages, rendered by
-                                  the model's template; special-token text in it stays text */
-    const char *tools_json;    /* with messages: a JSON array, or NULL */
-    int add_special_tokens;    /* 1: what the tokenizer adds around a text prompt (BOS) */
+    const char *messages_json;  /* instead of text: a chat, as a JSON array of messages, rendered by
+                                   the model's template; special-token text in it stays text */
+    const char *tools_json;     /* with messages: a JSON array, or NULL */
+    const char *documents_json; /* with messages: a JSON array, or NULL */
+    const char *chat_template_kwargs_json; /* with messages: an object of variables, or NULL */
+    int add_generation_prompt;             /* 1: with messages: open the assistant's turn */
+    int continue_final_message;            /* 0; 1: end inside the last message */
+    int add_special_tokens; /* 1: what the tokenizer adds around a text prompt (BOS); of a
+                               chat 0 = the template's own only */
+    int64_t priority;       /* 0; under the priority policy smaller runs first */
+    const char *cache_salt; /* NULL, or text that keeps its prefix blocks apart from others' */
     const headrace_sampling *sampling; /* NULL = defaults */
 } headrace_request;
 
@@ -186,8 +199,10 @@ typedef struct headrace_event {
     const char *stop_string;   /* FINISHED: the stop string met, or NULL */
     int64_t stop_token_id;     /* FINISHED: the stop_token_ids member met, or -1 */
     int64_t output_tokens;     /* FINISHED: tokens generated for this choice */
-    int status;                /* FAILED */
-    const char *message;       /* FAILED */
+    int64_t cached_tokens;     /* FINISHED: prompt tokens first taken from the prefix cache */
+    double queue_s, prefill_s, decode_s; /* FINISHED: waiting, until the first token, and after */
+    int status;                          /* FAILED */
+    const char *message;                 /* FAILED */
 } headrace_event;
 
 /* Waits up to timeout_ms (< 0 = for ever, 0 = not at all) for the next event.

@@ -4,6 +4,7 @@
 #ifndef HEADRACE_ENGINE_ENGINE_H
 #define HEADRACE_ENGINE_ENGINE_H
 
+#include "base/histogram.h"
 #include "base/str.h"
 #include "engine/ledger.h"
 #include "headrace/headrace.h"
@@ -49,6 +50,29 @@ HR_MUST_USE hr_status hr_engine_load_tokenizer(const hr_model *m, hr_tokenizer *
  * `arena`. */
 HR_MUST_USE hr_status hr_engine_chat_tokens(const hr_model *m, const hr_tokenizer *t,
                                             hr_arena *arena, hr_str *bos, hr_str *eos);
+
+/* What metrics read; any thread, any time once the engine is ready. */
+typedef struct hr_engine_gauges {
+    uint64_t running, waiting;     /* sequences */
+    int64_t blocks, blocks_in_use; /* KV blocks in all; held by running sequences */
+    uint64_t prompt_tokens, generation_tokens, preemptions; /* counters from here on */
+    uint64_t prefix_queries, prefix_hits;                   /* prompt tokens looked up, found */
+    uint64_t late_compilations, steps;
+} hr_engine_gauges;
+void hr_engine_gauges_get(const hr_engine *e, hr_engine_gauges *out);
+/* Tokens of each step; buckets 1 8 16 32 … 16384. */
+const hr_histogram *hr_engine_iteration_tokens(const hr_engine *e);
+int64_t hr_engine_max_model_len(const hr_engine *e);
+
+/* What a request asks for. TOKENIZE ends after STARTED, whose prompt_ids are the answer;
+ * DETOKENIZE (prompt_ids in) gives one TOKENS event with text alone. Neither reaches the engine
+ * thread. */
+typedef enum hr_request_kind {
+    HR_REQUEST_GENERATE,
+    HR_REQUEST_TOKENIZE,
+    HR_REQUEST_DETOKENIZE,
+} hr_request_kind;
+void hr_request_set_kind(hr_request *r, hr_request_kind kind);
 
 const hr_tokenizer *hr_engine_tokenizer(const hr_engine *e); /* NULL: the model has none */
 const hr_model *hr_engine_model(const hr_engine *e);

@@ -3,6 +3,7 @@
 #define HEADRACE_ENGINE_LEDGER_H
 
 #include "backend/backend.h"
+#include "base/histogram.h"
 #include "base/str.h"
 #include "base/sync.h"
 
@@ -15,6 +16,10 @@ typedef enum hr_stage {
     HR_STAGE_COUNT,
 } hr_stage;
 
+/* Bounds of step_seconds, seconds. */
+extern const double hr_ledger_seconds[];
+#define HR_LEDGER_SECONDS 14
+
 const char *hr_stage_name(hr_stage s);
 
 typedef struct hr_ledger_row {
@@ -26,6 +31,7 @@ typedef struct hr_ledger_row {
     size_t peak_bytes, steps;
     hr_counter calls, padding; /* padding: rows executed or reserved beyond the live ones */
     hr_counter last_ns;        /* monotonic time of the last call */
+    hr_histogram seconds;      /* of the step's part that ran it, hr_ledger_seconds */
 } hr_ledger_row;
 
 typedef struct hr_ledger {
