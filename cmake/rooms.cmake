@@ -46,6 +46,20 @@ target_link_libraries(headrace_shared PRIVATE ${HR_LIBS})
 set_target_properties(headrace_static headrace_shared PROPERTIES OUTPUT_NAME headrace)
 set_target_properties(headrace_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
 
+# The rooms that speak to the network stay out of the embedding library: the command and the tests
+# link them. The page's files become one C file, so that the binary stands alone.
+file(GLOB HR_NET_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/server/*.c
+     ${CMAKE_SOURCE_DIR}/src/bench/*.c)
+file(GLOB HR_PAGE CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/server/page/*)
+set(page_c ${CMAKE_BINARY_DIR}/generated/page_files.c)
+add_custom_command(
+    OUTPUT ${page_c}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${page_c} "-DFILES=${HR_PAGE}" -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${HR_PAGE} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    VERBATIM)
+add_library(headrace_net STATIC ${HR_NET_SOURCES} ${page_c})
+target_link_libraries(headrace_net PUBLIC headrace_static PkgConfig::LIBEVENT PkgConfig::OPENSSL)
+
 # Only headrace_* leaves the shared library; the rest is ours to change.
 set_target_properties(headrace_shared PROPERTIES LINK_FLAGS
                       "-Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/exports.map")

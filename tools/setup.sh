@@ -53,7 +53,7 @@ build() {
     need_program cmake cmake
     need_program ninja ninja-build
     need_program pkg-config pkg-config
-    need libc6-dev libpcre2-dev libutf8proc-dev libssl-dev
+    need libc6-dev libpcre2-dev libutf8proc-dev libssl-dev libevent-dev
     install_missing
 }
 

@@ -1,0 +1,15 @@
+# Turns FILES into OUT, a C file: one array of bytes each, and a table ended by a NULL name.
+set(arrays "")
+set(table "")
+set(n 0)
+foreach(file ${FILES})
+    get_filename_component(name ${file} NAME)
+    file(READ ${file} hex HEX)
+    string(REGEX REPLACE "(..)" "0x\\1," bytes "${hex}")
+    string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes "${bytes}")
+    string(APPEND arrays "static const unsigned char file_${n}[] = {\n${bytes}0};\n")
+    string(APPEND table "    { \"${name}\", file_${n}, sizeof file_${n} - 1 },\n")
+    math(EXPR n "${n} + 1")
+endforeach()
+file(WRITE ${OUT} "/* Made by cmake/embed.cmake. */\n#include \"server/page.h\"\n\n${arrays}\n"
+     "const hr_page_file hr_page_files[] = {\n${table}    { 0, 0, 0 },\n};\n")
