@@ -141,6 +141,7 @@ hr_status hr_cpu_backend_create(const hr_cpu_options *opt, hr_backend **out)
     if (!b) return hr_fail(HR_RESOURCE_EXHAUSTED, "cpu backend");
     b->base.v = &vtable;
     b->pages = o.pages;
+    b->reads = o.weights;
     int threads = o.threads ? o.threads : hr_cpu_thread_limit();
     if (threads > HR_CPU_MAX_THREADS) threads = HR_CPU_MAX_THREADS;
     hr_status st = hr_isa_choose(o.isa, &b->isa);
@@ -152,7 +153,7 @@ hr_status hr_cpu_backend_create(const hr_cpu_options *opt, hr_backend **out)
         destroy(&b->base);
         return st;
     }
-    hr_log(HR_LOG_INFO, "cpu: %d compute threads (%s), instruction set %s", threads,
+    hr_log(o.weights == HR_CPU_WEIGHTS_MEASURE ? HR_LOG_DEBUG : HR_LOG_INFO, "cpu: %d compute threads (%s), instruction set %s", threads,
            o.threads ? "asked for" : "affinity and quota", hr_isa_name(b->isa));
     *out = &b->base;
     return HR_OK;

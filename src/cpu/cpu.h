@@ -11,10 +11,16 @@ typedef enum hr_cpu_pages {
     HR_CPU_PAGES_SMALL, /* never ask */
 } hr_cpu_pages;
 
+typedef enum hr_cpu_weights {
+    HR_CPU_WEIGHTS_PACK,    /* read and packed as programs are compiled */
+    HR_CPU_WEIGHTS_MEASURE, /* only their sizes are taken: for planning, execute is not allowed */
+} hr_cpu_weights;
+
 typedef struct hr_cpu_options {
     int threads;     /* compute threads, the caller's included; 0 = hr_cpu_thread_limit() */
     const char *isa; /* "scalar", "avx2", "avx512"; NULL = HEADRACE_ISA, else the best there is */
     hr_cpu_pages pages; /* of weights, slab and buffers */
+    hr_cpu_weights weights;
 } hr_cpu_options;
 
 /* The thread that creates the backend is compute worker 0: compile and execute are called from it

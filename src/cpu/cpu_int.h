@@ -49,6 +49,7 @@ typedef struct hr_cpu_backend {
     hr_backend base; /* first: the seam's view */
     hr_isa isa;
     hr_cpu_pages pages;
+    hr_cpu_weights reads;
     hr_pool *pool;     /* owned */
     hr_region scratch; /* HR_KERNEL_SCRATCH per worker */
     hr_region slab;    /* working memory of whichever program runs */

@@ -171,6 +171,8 @@ static const plan_copy *run_copies(const hr_program *p, const plan_copy *c, int3
 
 hr_status hr_plan_execute(hr_program *p, const hr_execute_args *a)
 {
+    if (p->backend->reads == HR_CPU_WEIGHTS_MEASURE)
+        return hr_fail(HR_FAILED_PRECONDITION, "this backend only measures: it has no weights");
     HR_TRY(check_buffers(p, a));
     resolve(p, a);
     const plan_copy *c = p->copies;

@@ -35,7 +35,7 @@ static void packed_destroy(hr_packed *p)
 {
     if (!p) return;
     hr_region r = { .base = p->data, .bytes = p->bytes };
-    hr_region_unmap(&r);
+    if (p->data) hr_region_unmap(&r);
     hr_free(p);
 }
 
@@ -107,6 +107,7 @@ static hr_status read_scales(hr_cpu_backend *b, const hr_weight *w, const float 
 
 static hr_status pack(hr_cpu_backend *b, const hr_weight *w, hr_packed *p)
 {
+    if (b->reads == HR_CPU_WEIGHTS_MEASURE) return hr_pack_measure(w, p);
     const float *scale;
     HR_TRY(read_scales(b, w, &scale));
     HR_TRY(hr_pack_measure(w, p));

@@ -78,6 +78,7 @@ static hr_status build_graph(const hr_programs *p, const hr_ledger_row *r, hr_gr
 static hr_status create_buffer(hr_programs *p, hr_dtype dtype, hr_shape shape, hr_buffer **out)
 {
     hr_tensor_desc d = { dtype, shape };
+    p->buffer_bytes += (size_t)hr_shape_count(shape) * hr_dtype_size(dtype);
     return hr_buffer_create(p->backend, &d, out);
 }
 
@@ -250,6 +251,7 @@ static hr_status create_caches(hr_programs *p)
                              HR_SHAPE(o->blocks, o->block_size, spec->heads, spec->head_dim),
                              &p->caches[i]));
     }
+    p->buffer_bytes = 0; /* the caches, which are counted apart, come first */
     return HR_OK;
 }
 

@@ -58,6 +58,7 @@ struct hr_programs {
     hr_buffer **caches;        /* [2 × layers]: k, v of each layer */
     size_t n_caches;
     hr_buffer *counts, *allowed, *grammar; /* the sampler's tables */
+    size_t buffer_bytes;                   /* of every buffer but the KV caches */
     bool sealed;
 };
 

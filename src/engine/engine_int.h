@@ -3,6 +3,7 @@
 #define HEADRACE_ENGINE_ENGINE_INT_H
 
 #include "engine/engine.h"
+#include "engine/measure.h"
 #include "engine/warmup.h"
 
 #define HR_STEP_MESSAGES 4 /* steps that the text thread may be behind */
@@ -65,6 +66,7 @@ struct headrace_engine {
     double load_s;
     hr_buf numerics;         /* JSON object, terminated */
     size_t weight_bytes;     /* packed */
+    hr_memory memory;        /* what was measured before the cache was sized */
     hr_engine_event *polled; /* owned: the event that headrace_poll gave out last */
 
     /* engine thread */

@@ -2,9 +2,7 @@
  *
  * Runs on the creating thread before any other exists (the cache size on the engine thread, once
  * the backend is there). Every combination that cannot be honoured is refused here, by name. */
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -130,23 +128,6 @@ hr_status hr_engine_resolve(hr_engine *e)
     return resolve_eos(e);
 }
 
-/* Memory this process may still take: the machine's, or less under a cgroup limit. */
-static size_t available_memory(void)
-{
-    size_t bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[128];
-    unsigned long long kib;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) bytes = (size_t)kib * 1024;
-    if (f) fclose(f);
-    unsigned long long limit;
-    f = fopen("/sys/fs/cgroup/memory.max", "re");
-    if (f && fscanf(f, "%llu", &limit) == 1 && limit < bytes) bytes = (size_t)limit;
-    if (f) fclose(f);
-    return bytes;
-}
-
 size_t hr_engine_block_bytes(const hr_engine *e)
 {
     const hr_kv_spec *specs;
@@ -158,42 +139,31 @@ size_t hr_engine_block_bytes(const hr_engine *e)
     return bytes;
 }
 
-/* Bytes that weights and working memory will take beside the cache: the checkpoint's own size, and
- * for the largest buckets the logits twice and a generous dozen of hidden rows. */
-static size_t spoken_for(const hr_engine *e)
-{
-    const hr_config *c = hr_model_config(e->model);
-    size_t n, bytes = 0;
-    const hr_weight *const *weights = hr_model_weights(e->model, &n);
-    for (size_t i = 0; i < n; i++) {
-        hr_shape s = weights[i]->shape;
-        int64_t k = s.dim[s.rank - 1], rows = hr_shape_count(s) / (k ? k : 1);
-        bytes += (size_t)rows * hr_format_row_bytes(weights[i]->format, k);
-    }
-    size_t logits = (size_t)(hr_buckets_last(&e->shapes.requests) * c->vocab) * sizeof(float);
-    size_t hidden = (size_t)(hr_buckets_last(&e->shapes.tokens) * c->hidden) * sizeof(float);
-    return bytes + 2 * logits + 12 * hidden;
-}
-
 hr_status hr_engine_size_cache(hr_engine *e)
 {
     const headrace_options *o = &e->options;
     hr_build_options *b = &e->shapes.build;
+    hr_memory *m = &e->memory;
     size_t one = hr_engine_block_bytes(e), limit = (size_t)o->kv_cache_memory_bytes;
     int64_t want = o->max_num_seqs * b->table_width;
+    HR_TRY(hr_engine_measure(e, NULL, m));
     if (limit == 0) {
-        size_t available = available_memory(), reserved = spoken_for(e);
-        limit = available > reserved ? (available - reserved) / 10 * 9 : 0;
+        size_t usable = m->available / 10 * 9, taken = m->weights + m->buffers + m->peak;
+        limit = usable > taken ? usable - taken : 0;
     } else want = INT32_MAX / b->block_size;
     int64_t fit = (int64_t)(limit / one);
     b->blocks = want < fit ? want : fit;
     if (b->blocks > INT32_MAX / b->block_size) b->blocks = INT32_MAX / b->block_size;
     if (b->blocks < b->table_width)
-        return hr_fail(HR_RESOURCE_EXHAUSTED,
-                       "the KV cache holds %lld tokens (%zu MiB), one request of --max-model-len "
-                       "%lld needs %zu MiB: raise --kv-cache-memory-bytes or lower --max-model-len",
-                       (long long)(b->blocks * b->block_size), limit / MIB,
-                       (long long)e->max_model_len, (size_t)b->table_width * one / MIB + 1);
+        return hr_fail(
+            HR_RESOURCE_EXHAUSTED,
+            "the KV cache may take %zu MiB and so holds %lld tokens; one request of "
+            "--max-model-len %lld needs %zu MiB: %s or lower --max-model-len (of %zu MiB "
+            "available, weights take %zu, buffers %zu, the largest program %zu)",
+            limit / MIB, (long long)(b->blocks * b->block_size), (long long)e->max_model_len,
+            (size_t)b->table_width * one / MIB + 1,
+            o->kv_cache_memory_bytes ? "raise --kv-cache-memory-bytes" : "free memory",
+            m->available / MIB, m->weights / MIB, m->buffers / MIB, m->peak / MIB);
     hr_log(HR_LOG_INFO, "engine: KV cache of %lld blocks of %lld tokens, %.0f MiB, taken as used",
            (long long)b->blocks, (long long)b->block_size,
            (double)((size_t)b->blocks * one) / (double)MIB);
