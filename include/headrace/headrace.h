@@ -82,6 +82,7 @@ typedef struct headrace_options {
     const char *scheduling_policy;        /* "fcfs" (NULL) or "priority" */
     int64_t max_num_queued_reqs;          /* 0 = no limit; requests not yet running */
     int64_t max_num_queued_tokens;        /* 0 = no limit; prompt tokens not yet running */
+    const char *override_generation_config_json; /* sampling defaults over the model's, or NULL */
     const char *chat_template;            /* a template's text, instead of the model's */
     int parse_special_in_content; /* 0; 1: special-token text typed in a message is special */
     headrace_log_fn log;          /* NULL = silent; set once per process, before its first engine */
@@ -144,8 +145,8 @@ typedef struct headrace_request {
     const char *chat_template_kwargs_json; /* with messages: an object of variables, or NULL */
     int add_generation_prompt;             /* 1: with messages: open the assistant's turn */
     int continue_final_message;            /* 0; 1: end inside the last message */
-    int add_special_tokens; /* 1: what the tokenizer adds around a text prompt (BOS); of a
-                               chat 0 = the template's own only */
+    int add_special_tokens; /* what the tokenizer adds around a text (BOS): 1 yes, 0 no, -1 yes
+                               for a prompt and no for a chat, whose template writes its own */
     int64_t priority;       /* 0; under the priority policy smaller runs first */
     const char *cache_salt; /* NULL, or text that keeps its prefix blocks apart from others' */
     const headrace_sampling *sampling; /* NULL = defaults */

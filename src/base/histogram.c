@@ -51,6 +51,12 @@ void hr_histogram_observe(hr_histogram *h, double value)
     hr_histogram_observe_times(h, value, 1);
 }
 
+void hr_histogram_reset(hr_histogram *h)
+{
+    for (size_t i = 0; i <= h->n; i++) hr_counter_set(&h->counts[i], 0);
+    atomic_store_explicit(&h->sum_bits, 0, memory_order_relaxed); /* as above */
+}
+
 double hr_histogram_sum(const hr_histogram *h)
 {
     /* relaxed: as above */

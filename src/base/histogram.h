@@ -18,6 +18,7 @@ void hr_histogram_deinit(hr_histogram *h);
 /* Any thread; allocates nothing. */
 void hr_histogram_observe(hr_histogram *h, double value);
 void hr_histogram_observe_times(hr_histogram *h, double value, uint64_t times);
+void hr_histogram_reset(hr_histogram *h); /* forgets all values; while nobody observes */
 double hr_histogram_sum(const hr_histogram *h);
 uint64_t hr_histogram_count(const hr_histogram *h); /* of all values */
 

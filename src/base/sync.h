@@ -21,6 +21,11 @@ static inline void hr_counter_add(hr_counter *c, uint64_t n)
     /* relaxed: a statistic orders nothing */
     atomic_fetch_add_explicit(&c->value, n, memory_order_relaxed);
 }
+/* For a number that one thread owns and others look at. */
+static inline void hr_counter_set(hr_counter *c, uint64_t n)
+{
+    atomic_store_explicit(&c->value, n, memory_order_relaxed); /* as above */
+}
 static inline uint64_t hr_counter_get(const hr_counter *c)
 {
     return atomic_load_explicit(&((hr_counter *)c)->value, memory_order_relaxed); /* as above */

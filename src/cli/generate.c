@@ -65,11 +65,11 @@ static hr_status submit_text(generation *g, hr_str text)
     headrace_request r;
     headrace_request_init(&r);
     r.sampling = &g->sampling;
-    r.add_special_tokens = !g->args->own.no_special;
     if (g->args->own.chat) {
         r.messages_json = chat_messages(g->args, text);
         if (!r.messages_json) return hr_fail(HR_RESOURCE_EXHAUSTED, "messages");
     } else {
+        r.add_special_tokens = !g->args->own.no_special;
         r.prompt = text.p;
         r.prompt_bytes = text.n;
     }

@@ -15,7 +15,8 @@ void headrace_options_init(headrace_options *o)
                              .max_num_seqs = 256,
                              .max_num_batched_tokens = 2048,
                              .block_size = 16,
-                             .use_generation_config = 1 };
+                             .use_generation_config = 1,
+                             .enable_prefix_caching = 1 };
 }
 
 int headrace_engine_create(const headrace_options *o, headrace_engine **out)
@@ -52,7 +53,9 @@ void headrace_sampling_init(const headrace_engine *e, headrace_sampling *s)
 
 void headrace_request_init(headrace_request *r)
 {
-    *r = (headrace_request){ .size = sizeof *r, .add_special_tokens = 1 };
+    *r = (headrace_request){ .size = sizeof *r,
+                             .add_special_tokens = -1,
+                             .add_generation_prompt = 1 };
 }
 
 int headrace_submit(headrace_engine *e, const headrace_request *r, uint64_t *id)

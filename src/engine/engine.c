@@ -12,6 +12,10 @@
 #include "base/log.h"
 #include "engine/engine_int.h"
 
+/* Tokens of a step. */
+static const double iteration_bounds[13] = { 1,   8,    16,   32,   64,   128,  256,
+                                             512, 1024, 2048, 4096, 8192, 16384 };
+
 /* ---- start ----------------------------------------------------------------------------------- */
 
 /* A copy of an option's text, so that the caller may free its own. */
@@ -30,9 +34,11 @@ static hr_status keep_options(hr_engine *e, const headrace_options *o)
                        "headrace_options_init",
                        o->size, sizeof *o);
     e->options = *o;
-    const char **texts[] = { &e->options.model,       &e->options.device, &e->options.dtype,
-                             &e->options.load_format, &e->options.isa,    &e->options.logprobs_mode,
-                             &e->options.buckets_json };
+    const char **texts[] = { &e->options.model,        &e->options.device,
+                             &e->options.dtype,        &e->options.load_format,
+                             &e->options.isa,          &e->options.logprobs_mode,
+                             &e->options.buckets_json, &e->options.scheduling_policy,
+                             &e->options.chat_template };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) HR_TRY(keep(e, texts[i]));
     if (!e->options.model) return hr_fail(HR_INVALID_ARGUMENT, "no model was named");
     const char *device = e->options.device;
@@ -77,7 +83,8 @@ hr_status hr_engine_load_tokenizer(const hr_model *m, hr_tokenizer **out)
 static hr_status load_text(hr_engine *e)
 {
     const hr_model_vocab *v = hr_model_vocab_get(e->model);
-    if (v->n_templates) e->chat_template = v->templates[0].text;
+    if (e->options.chat_template) e->chat_template = hr_str_c(e->options.chat_template);
+    else if (v->n_templates) e->chat_template = v->templates[0].text;
     return hr_engine_load_tokenizer(e->model, &e->tokenizer);
 }
 
@@ -106,6 +113,7 @@ static hr_status start(hr_engine *e, const headrace_options *o)
 {
     double begin = hr_now_s();
     hr_status st = init_queues(e);
+    if (!st) st = hr_histogram_init(&e->stats.iteration_tokens, iteration_bounds, 13);
     if (!st) st = keep_options(e, o);
     if (!st) st = load_model(e);
     if (!st) st = load_text(e);
@@ -167,6 +175,7 @@ void hr_engine_destroy(hr_engine *e)
     hr_text_destroy(e->text);
     destroy_queues(e);
     hr_ledger_deinit(&e->ledger);
+    hr_histogram_deinit(&e->stats.iteration_tokens);
     hr_tokenizer_destroy(e->tokenizer);
     hr_model_release(e->model);
     hr_buf_deinit(&e->numerics);
@@ -186,8 +195,12 @@ hr_sampler_limits hr_engine_sampler_limits(const hr_engine *e)
 
 hr_status hr_engine_submit(hr_engine *e, hr_request *r, uint64_t *id)
 {
+    uint64_t sequences = r->kind == HR_REQUEST_GENERATE ? (uint64_t)r->sampling.n : 0;
     r->id = *id = hr_counter_next(&e->next_id);
+    r->submitted_s = hr_now_s();
+    hr_counter_add(&e->stats.submitted, sequences);
     if (hr_queue_push(&e->to_text, &r->msg.node)) return HR_OK;
+    hr_counter_add(&e->stats.submitted, 0 - sequences);
     hr_request_destroy(r);
     return hr_fail(HR_UNAVAILABLE, "the engine is stopping");
 }
@@ -223,6 +236,34 @@ void hr_engine_event_destroy(hr_engine_event *v)
     if (!v) return;
     hr_arena_deinit(&v->arena);
     hr_free(v);
+}
+
+void hr_engine_gauges_get(const hr_engine *e, hr_engine_gauges *out)
+{
+    const hr_engine_stats *s = &e->stats;
+    *out = (hr_engine_gauges){
+        .running = hr_counter_get(&s->running),
+        .waiting = hr_counter_get(&s->waiting) + hr_counter_get(&s->submitted),
+        .blocks = e->shapes.build.blocks,
+        .blocks_in_use = (int64_t)hr_counter_get(&s->blocks_in_use),
+        .prompt_tokens = hr_counter_get(&s->prompt_tokens),
+        .generation_tokens = hr_counter_get(&s->generation_tokens),
+        .preemptions = hr_counter_get(&s->preemptions),
+        .prefix_queries = hr_counter_get(&s->prefix_queries),
+        .prefix_hits = hr_counter_get(&s->prefix_hits),
+        .late_compilations = hr_counter_get(&e->ledger.late),
+        .steps = hr_counter_get(&s->steps),
+    };
+}
+
+const hr_histogram *hr_engine_iteration_tokens(const hr_engine *e)
+{
+    return &e->stats.iteration_tokens;
+}
+
+int64_t hr_engine_max_model_len(const hr_engine *e)
+{
+    return e->max_model_len;
 }
 
 const hr_tokenizer *hr_engine_tokenizer(const hr_engine *e)

@@ -17,10 +17,13 @@ typedef struct hr_step_row {
     int32_t stop_id; /* the stop_token_ids member that ended it, else -1 */
     float logprob;
     int32_t rank;
+    int64_t cached;   /* prompt tokens first taken from the prefix cache */
+    double started_s; /* hr_now_s: first scheduled */
 } hr_step_row;
 
 typedef struct hr_step_message {
-    hr_msg msg; /* HR_MSG_STEP; first */
+    hr_msg msg;    /* HR_MSG_STEP; first */
+    double done_s; /* hr_now_s: when its tokens were there */
     int64_t n;
     int32_t top;
     hr_step_row *rows;     /* [max_num_seqs] */
@@ -32,12 +35,16 @@ typedef struct hr_step_message {
 struct hr_request {
     hr_msg msg; /* HR_MSG_REQUEST; first */
     uint64_t id;
-    hr_arena arena; /* owns every pointer below */
-    hr_str prompt;  /* text; n 0 with prompt_ids or messages */
-    bool has_prompt, add_special_tokens;
+    hr_request_kind kind;
+    double submitted_s; /* hr_now_s */
+    hr_arena arena;     /* owns every pointer below */
+    hr_str prompt;      /* text; n 0 with prompt_ids or messages */
+    bool has_prompt, add_special_tokens, add_generation_prompt, continue_final_message;
     const int32_t *prompt_ids;
     size_t n_prompt_ids;
-    hr_str messages_json, tools_json;
+    hr_str messages_json, tools_json, documents_json, kwargs_json; /* p NULL = not given */
+    int64_t priority;
+    hr_str cache_salt; /* p NULL = none */
     hr_sampling sampling;
     int32_t *extra_ids; /* logprob_token_ids as i32 [sampling.n_logprob_token_ids] */
 };
@@ -46,6 +53,11 @@ struct hr_request {
 typedef struct hr_engine_stats {
     hr_counter steps, preemptions;
     hr_counter prefill_ns, decode_ns, prefill_tokens, decode_tokens;
+    hr_counter submitted;                        /* sequences not yet with the scheduler */
+    hr_counter running, waiting, blocks_in_use;  /* the scheduler's, set after each change */
+    hr_counter prompt_tokens, generation_tokens; /* of what was answered */
+    hr_counter prefix_queries, prefix_hits;      /* prompt tokens looked up, found */
+    hr_histogram iteration_tokens;
 } hr_engine_stats;
 
 /* State of the text thread; text.c. */
@@ -59,6 +71,7 @@ struct headrace_engine {
     hr_tokenizer *tokenizer; /* owned; NULL = the checkpoint has none */
     hr_str chat_template;    /* borrowed from the model; n 0 = none */
     hr_shapes shapes;
+    hr_policy policy;
     hr_dtype activation;
     int64_t max_model_len;
     int64_t *eos; /* [n_eos], arena; ids in [0, V) */

@@ -17,15 +17,22 @@ const char *hr_stage_name(hr_stage s)
     return names[s];
 }
 
+const double hr_ledger_seconds[HR_LEDGER_SECONDS] = { .0001, .00025, .0005, .001, .0025, .005, .01,
+                                                      .025,  .05,    .1,    .25,  .5,    1,    5 };
+
 hr_status hr_ledger_init(hr_ledger *l, size_t programs)
 {
     *l = (hr_ledger){ .capacity = programs };
     l->rows = hr_alloc_array0(programs, sizeof *l->rows);
-    return l->rows ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "ledger of %zu programs", programs);
+    if (!l->rows) return hr_fail(HR_RESOURCE_EXHAUSTED, "ledger of %zu programs", programs);
+    for (size_t i = 0; i < programs; i++)
+        HR_TRY(hr_histogram_init(&l->rows[i].seconds, hr_ledger_seconds, HR_LEDGER_SECONDS));
+    return HR_OK;
 }
 
 void hr_ledger_deinit(hr_ledger *l)
 {
+    for (size_t i = 0; l->rows && i < l->capacity; i++) hr_histogram_deinit(&l->rows[i].seconds);
     hr_free(l->rows);
     *l = (hr_ledger){ 0 };
 }

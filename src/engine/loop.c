@@ -106,6 +106,15 @@ static void stop(hr_engine *e)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
+/* What the gauges say of the scheduler. */
+static void show(hr_engine *e)
+{
+    const hr_scheduler *s = &e->scheduler;
+    hr_counter_set(&e->stats.running, (uint64_t)s->running.n);
+    hr_counter_set(&e->stats.waiting, (uint64_t)s->waiting.n);
+    hr_counter_set(&e->stats.blocks_in_use, (uint64_t)(s->pool.total - s->pool.n_free));
+}
+
 /* To the text thread, which outlives this one and so has an open queue. */
 static void to_text(hr_engine *e, hr_msg *m)
 {
@@ -118,6 +127,7 @@ static void end_sequence(hr_engine *e, hr_seq *q, hr_finish finish)
 {
     q->finish = finish;
     hr_scheduler_remove(&e->scheduler, q);
+    show(e);
     to_text(e, &q->msg);
 }
 
@@ -133,8 +143,9 @@ static void take(hr_engine *e, hr_msg *m)
 {
     if (m->kind == HR_MSG_SEQ) {
         hr_seq *q = (hr_seq *)m;
-        q->queued_s = hr_now_s();
         hr_scheduler_add(&e->scheduler, q);
+        show(e);
+        hr_counter_add(&e->stats.submitted, (uint64_t)-1);
     } else {
         assert(m->kind == HR_MSG_CANCEL);
         cancel(e, (hr_cancel *)m);
@@ -167,7 +178,12 @@ static void fill_row(hr_engine *e, hr_step_message *m, hr_seq *q, int64_t i)
 {
     const hr_step_result *r = &e->runner.result;
     hr_step_row *row = &m->rows[i];
-    *row = (hr_step_row){ .request = q->request, .choice = q->choice, .token = -1, .stop_id = -1 };
+    *row = (hr_step_row){ .request = q->request,
+                          .choice = q->choice,
+                          .token = -1,
+                          .stop_id = -1,
+                          .cached = q->cached,
+                          .started_s = q->started_s };
     if (r->status[i]) {
         hr_log(HR_LOG_WARNING, "engine: req=%llu choice=%u: %s", (unsigned long long)q->request,
                q->choice, r->status[i] == 1 ? "its masks leave no token" : "its logits hold NaN");
@@ -198,6 +214,7 @@ static void hand_over_prompt(hr_engine *e, hr_seq *q)
 static void publish(hr_engine *e, hr_step_message *m)
 {
     m->n = 0;
+    m->done_s = hr_now_s();
     for (int64_t i = 0; i < e->plan.n_items; i++) {
         hand_over_prompt(e, e->plan.items[i].seq);
         if (!e->plan.items[i].samples) continue;
@@ -214,6 +231,7 @@ static void count_step(hr_engine *e, int64_t begin_ns)
     uint64_t ns = (uint64_t)(hr_now_ns() - begin_ns), tokens = (uint64_t)e->plan.n_tokens;
     bool prefill = e->plan.n_tokens > e->plan.n_rows;
     hr_counter_add(&e->stats.steps, 1);
+    hr_histogram_observe(&e->stats.iteration_tokens, (double)tokens);
     hr_counter_add(prefill ? &e->stats.prefill_ns : &e->stats.decode_ns, ns);
     hr_counter_add(prefill ? &e->stats.prefill_tokens : &e->stats.decode_tokens, tokens);
 }
@@ -223,6 +241,7 @@ static hr_status step(hr_engine *e)
     uint64_t preempted = e->scheduler.preemptions;
     hr_scheduler_plan(&e->scheduler, &e->plan);
     hr_counter_add(&e->stats.preemptions, e->scheduler.preemptions - preempted);
+    show(e);
     if (e->plan.n_items == 0) return HR_OK;
     hr_step_message *m = (hr_step_message *)hr_queue_pop(&e->free_steps, -1);
     int64_t begin = hr_now_ns();

@@ -34,6 +34,8 @@ static hr_status check_not_negative(const headrace_options *o)
         { "--long-prefill-token-threshold", o->long_prefill_token_threshold },
         { "--bucket-padding-gap", o->bucket_padding_gap },
         { "--kv-cache-memory-bytes", o->kv_cache_memory_bytes },
+        { "--max-num-queued-reqs", o->max_num_queued_reqs },
+        { "--max-num-queued-tokens", o->max_num_queued_tokens },
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value < 0)
@@ -111,6 +113,17 @@ static hr_status resolve_eos(hr_engine *e)
     return HR_OK;
 }
 
+static hr_status resolve_policy(hr_engine *e)
+{
+    const char *policy = e->options.scheduling_policy ? e->options.scheduling_policy : "fcfs";
+    if (!strcmp(policy, "fcfs")) e->policy = HR_POLICY_FCFS;
+    else if (!strcmp(policy, "priority")) e->policy = HR_POLICY_PRIORITY;
+    else
+        return hr_fail(HR_INVALID_ARGUMENT, "--scheduling-policy %s: it is fcfs or priority",
+                       policy);
+    return HR_OK;
+}
+
 hr_status hr_engine_resolve(hr_engine *e)
 {
     const headrace_options *o = &e->options;
@@ -121,6 +134,7 @@ hr_status hr_engine_resolve(hr_engine *e)
     e->shapes.late = o->enforce_eager         ? HR_LATE_EAGER
                      : o->check_recompilation ? HR_LATE_FATAL
                                               : HR_LATE_COUNT;
+    HR_TRY(resolve_policy(e));
     HR_TRY(resolve_lengths(e));
     HR_TRY(resolve_buckets(e));
     HR_TRY(resolve_dtype(e));

@@ -115,24 +115,67 @@ static hr_status copy_prompt_ids(const hr_engine *e, hr_request *r, const headra
     return HR_OK;
 }
 
+/* What only a chat can be asked. */
+static hr_status copy_chat(hr_request *r, const headrace_request *in)
+{
+    const struct {
+        const char *text, *field;
+        hr_str *out;
+    } texts[] = {
+        { in->messages_json, "messages", &r->messages_json },
+        { in->tools_json, "tools", &r->tools_json },
+        { in->documents_json, "documents", &r->documents_json },
+        { in->chat_template_kwargs_json, "chat_template_kwargs", &r->kwargs_json },
+    };
+    r->add_generation_prompt = in->add_generation_prompt != 0;
+    r->continue_final_message = in->continue_final_message != 0;
+    if (in->messages_json && r->add_generation_prompt && r->continue_final_message)
+        return hr_fail(HR_INVALID_ARGUMENT, "continue_final_message and add_generation_prompt "
+                                            "cannot both be true");
+    if (!in->messages_json && r->continue_final_message)
+        return hr_fail(HR_INVALID_ARGUMENT, "continue_final_message is for messages");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (!texts[i].text) continue;
+        if (!in->messages_json)
+            return hr_fail(HR_INVALID_ARGUMENT, "%s is for messages", texts[i].field);
+        HR_TRY(copy_text(&r->arena, texts[i].text, strlen(texts[i].text), texts[i].field,
+                         texts[i].out));
+    }
+    return HR_OK;
+}
+
+/* How it is to be queued and cached. */
+static hr_status copy_place(const hr_engine *e, hr_request *r, const headrace_request *in)
+{
+    if (in->priority && e->policy != HR_POLICY_PRIORITY)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "priority: %lld needs --scheduling-policy priority; this engine serves "
+                       "first come, first served",
+                       (long long)in->priority);
+    r->priority = in->priority;
+    if (in->cache_salt && !*in->cache_salt)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "cache_salt is an empty text: leave it out or give one");
+    return copy_text(&r->arena, in->cache_salt, in->cache_salt ? strlen(in->cache_salt) : 0,
+                     "cache_salt", &r->cache_salt);
+}
+
 static hr_status copy_prompt(const hr_engine *e, hr_request *r, const headrace_request *in)
 {
     int given = (in->prompt != NULL) + (in->prompt_ids != NULL) + (in->messages_json != NULL);
     if (given != 1)
         return hr_fail(HR_INVALID_ARGUMENT, "give one of prompt, prompt_ids and messages, not %d",
                        given);
-    r->add_special_tokens = in->add_special_tokens != 0;
+    r->add_special_tokens =
+        in->add_special_tokens < 0 ? in->messages_json == NULL : in->add_special_tokens != 0;
+    HR_TRY(copy_chat(r, in));
     if (in->prompt_ids) return copy_prompt_ids(e, r, in);
     if (!e->tokenizer)
         return hr_fail(HR_INVALID_ARGUMENT,
                        "the model has no tokenizer: give prompt_ids instead of text");
     HR_TRY(copy_text(&r->arena, in->prompt, in->prompt_bytes, "prompt", &r->prompt));
     r->has_prompt = in->prompt != NULL;
-    if (!in->messages_json) return HR_OK;
-    HR_TRY(copy_text(&r->arena, in->messages_json, strlen(in->messages_json), "messages",
-                     &r->messages_json));
-    return copy_text(&r->arena, in->tools_json, in->tools_json ? strlen(in->tools_json) : 0,
-                     "tools", &r->tools_json);
+    return HR_OK;
 }
 
 hr_status hr_request_create(const hr_engine *e, const headrace_request *in, hr_request **out)
@@ -144,6 +187,7 @@ hr_status hr_request_create(const hr_engine *e, const headrace_request *in, hr_r
     headrace_sampling defaults;
     headrace_sampling_init(e, &defaults);
     hr_status st = copy_prompt(e, r, in);
+    if (!st) st = copy_place(e, r, in);
     if (!st) st = copy_sampling(e, r, in->sampling ? in->sampling : &defaults);
     if (st) {
         hr_request_destroy(r);
@@ -151,6 +195,11 @@ hr_status hr_request_create(const hr_engine *e, const headrace_request *in, hr_r
     }
     *out = r;
     return HR_OK;
+}
+
+void hr_request_set_kind(hr_request *r, hr_request_kind kind)
+{
+    r->kind = kind;
 }
 
 void hr_request_destroy(hr_request *r)

@@ -60,9 +60,22 @@ static size_t live_bytes(const hr_runner *r, const hr_program_input *in)
     return (size_t)rows * in->row_bytes;
 }
 
+/* What a run of the program cost, for the ledger. */
+static void account(const hr_batch *b, hr_ledger_row *row, int64_t began_ns)
+{
+    int64_t now = hr_now_ns();
+    int64_t live = row->tokens ? b->n_tokens : b->n_rows;
+    int64_t bucket = row->tokens ? row->tokens : row->requests;
+    hr_counter_add(&row->calls, 1);
+    hr_counter_set(&row->last_ns, (uint64_t)now);
+    if (bucket > live) hr_counter_add(&row->padding, (uint64_t)(bucket - live));
+    hr_histogram_observe(&row->seconds, (double)(now - began_ns) * 1e-9);
+}
+
 static hr_status execute(hr_runner *r, hr_program_slot *s)
 {
     const hr_batch *b = r->batch;
+    int64_t began = hr_now_ns();
     for (size_t i = 0; i < s->n_inputs; i++) {
         const hr_program_input *in = &s->inputs[i];
         if (!in->host.data) continue;
@@ -74,10 +87,7 @@ static hr_status execute(hr_runner *r, hr_program_slot *s)
     hr_event done;
     HR_TRY(hr_program_execute(r->backend, s->program, &args, &done));
     HR_TRY(hr_event_await(&done));
-    hr_counter_add(&s->row->calls, 1);
-    int64_t live = s->row->tokens ? b->n_tokens : b->n_rows;
-    int64_t bucket = s->row->tokens ? s->row->tokens : s->row->requests;
-    if (bucket > live) hr_counter_add(&s->row->padding, (uint64_t)(bucket - live));
+    account(b, s->row, began);
     return HR_OK;
 }
 

@@ -87,6 +87,7 @@ static void admit(hr_scheduler *s, hr_seq *q)
     take_out(&s->waiting, q);
     push_back(&s->running, q);
     q->state = HR_SEQ_RUNNING;
+    if (q->started_s == 0) q->started_s = hr_now_s();
     q->slot = s->slots[--s->n_slots];
     hr_sampler_state *state = &q->sampling;
     hr_sampler_state_set_slots(state, hr_sampler_state_wants_counts(state) ? q->slot : 0,

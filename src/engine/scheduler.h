@@ -17,6 +17,11 @@ typedef struct hr_step_plan {
     int64_t n_items, n_tokens, n_rows;
 } hr_step_plan;
 
+typedef enum hr_policy {
+    HR_POLICY_FCFS,     /* first come, first served */
+    HR_POLICY_PRIORITY, /* smaller priority first, then first come */
+} hr_policy;
+
 typedef struct hr_scheduler_options {
     int64_t max_num_seqs, max_num_batched_tokens;
     int64_t

@@ -53,9 +53,10 @@ struct hr_seq {
     hr_finish finish;
     int32_t stop_id; /* the stop id that ended it, -1 = EOS or none */
     int64_t preemptions;
-    int32_t slot;               /* row of the device tables while it runs; 0 = none */
-    double queued_s, started_s; /* hr_now_s: queued, first scheduled */
-    hr_seq *next, *previous;    /* scheduler's lists */
+    int32_t slot;            /* row of the device tables while it runs; 0 = none */
+    double started_s;        /* hr_now_s: first scheduled; 0 = not yet */
+    int64_t cached;          /* prompt tokens first taken from the prefix cache */
+    hr_seq *next, *previous; /* scheduler's lists */
 };
 
 /* What a sequence needs to know to be made. */

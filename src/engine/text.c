@@ -74,22 +74,44 @@ static void send(hr_text *t, hr_reply *reply, hr_seq *first)
     for (hr_seq *q = first, *next; q; q = next) {
         next = q->next;
         q->next = NULL;
-        uint32_t choice = q->choice;
         if (hr_queue_push(&t->engine->to_engine, &q->msg.node)) {
             reply->in_engine++;
             continue;
         }
-        hr_text_finish(t, reply, choice, HR_FINISH_ABORT);
+        hr_counter_add(&t->engine->stats.submitted, (uint64_t)-1);
+        q->finish = HR_FINISH_ABORT;
+        hr_text_finish(t, reply, q);
         hr_seq_destroy(q);
     }
     if (!reply->in_engine) forget(t, reply);
+}
+
+/* TOKENIZE and DETOKENIZE: answered here. */
+static hr_status answer(hr_text *t, hr_reply *reply)
+{
+    const hr_request *r = reply->request;
+    if (r->kind == HR_REQUEST_DETOKENIZE && !r->prompt_ids)
+        return hr_fail(HR_INVALID_ARGUMENT, "tokens: a list of token ids is missing");
+    if (!t->engine->tokenizer) return hr_fail(HR_FAILED_PRECONDITION, "the model has no tokenizer");
+    if (r->kind == HR_REQUEST_DETOKENIZE) return hr_text_decode(t, reply);
+    hr_text_started(t, reply);
+    return HR_OK;
+}
+
+static hr_status open_sequences(hr_text *t, hr_reply *reply, hr_seq **first)
+{
+    HR_TRY(open_choices(t, reply));
+    return hr_text_sequences(t, reply, first);
 }
 
 static void take_request(hr_text *t, hr_request *r)
 {
     hr_reply *reply = hr_new0(hr_reply);
     hr_seq *first = NULL;
+    bool generates = r->kind == HR_REQUEST_GENERATE;
+    uint64_t waiting = generates ? (uint64_t)r->sampling.n : 0;
     if (!reply) {
+        hr_counter_add(&t->engine->stats.submitted, 0 - waiting);
         hr_text_failed(t, r->id, HR_RESOURCE_EXHAUSTED, "no memory for the request");
         hr_text_done(t, r->id);
         hr_request_destroy(r);
@@ -100,10 +122,10 @@ static void take_request(hr_text *t, hr_request *r)
     *chain(t, r->id) = reply;
     hr_status st = t->fatal ? hr_fail(t->fatal, "%s", t->fatal_message) : HR_OK;
     if (!st) st = hr_text_encode(t, r, &reply->prompt);
-    if (!st) st = open_choices(t, reply);
-    if (!st) st = hr_text_sequences(t, reply, &first);
-    if (st) {
-        hr_text_failed(t, r->id, st, hr_message());
+    if (!st) st = generates ? open_sequences(t, reply, &first) : answer(t, reply);
+    if (st) hr_text_failed(t, r->id, st, hr_message());
+    if (st || !generates) {
+        hr_counter_add(&t->engine->stats.submitted, 0 - waiting);
         forget(t, reply);
         return;
     }
@@ -139,7 +161,7 @@ static void take_ended(hr_text *t, hr_seq *q)
 {
     hr_reply *reply = find(t, q->request);
     assert(reply && reply->in_engine > 0);
-    if (!reply->failed) hr_text_finish(t, reply, q->choice, q->finish);
+    if (!reply->failed) hr_text_finish(t, reply, q);
     hr_seq_destroy(q);
     if (--reply->in_engine == 0) forget(t, reply);
 }

@@ -1,7 +1,8 @@
 /* Chats: messages through the model's template, then ids by provenance.
  *
  * Text thread, and the cli's render command. Text that came in with the request is data: special
- * tokens typed there stay text. The template writes BOS itself, so none is added. */
+ * tokens typed there stay text (unless --parse-special-in-content). The template writes BOS itself,
+ * so none is added unless the request says so. */
 #include "text/chat.h"
 
 #include "engine/text_int.h"
@@ -34,15 +35,21 @@ static hr_status parse(hr_str text, const char *field, hr_json_type type, hr_are
     if (!text.p) return HR_OK;
     hr_status st = hr_json_parse(text, NULL, arena, out);
     if (st) return hr_fail_prefix(st, "%s", field);
-    if ((*out)->type != type) return hr_fail(HR_INVALID_ARGUMENT, "%s is not a list", field);
+    if ((*out)->type != type)
+        return hr_fail(HR_INVALID_ARGUMENT, "%s is not %s", field,
+                       type == HR_JSON_ARRAY ? "a list" : "an object");
     return HR_OK;
 }
 
 static hr_status render(hr_text *t, const hr_request *r, hr_arena *arena, hr_rendered *out)
 {
-    hr_chat chat = { .flags = HR_CHAT_ADD_GENERATION_PROMPT };
+    hr_chat chat = { .flags = HR_CHAT_DEFAULT };
+    if (r->add_generation_prompt) chat.flags |= HR_CHAT_ADD_GENERATION_PROMPT;
+    if (r->continue_final_message) chat.flags |= HR_CHAT_CONTINUE_FINAL_MESSAGE;
     HR_TRY(parse(r->messages_json, "messages", HR_JSON_ARRAY, arena, &chat.messages));
     HR_TRY(parse(r->tools_json, "tools", HR_JSON_ARRAY, arena, &chat.tools));
+    HR_TRY(parse(r->documents_json, "documents", HR_JSON_ARRAY, arena, &chat.documents));
+    HR_TRY(parse(r->kwargs_json, "chat_template_kwargs", HR_JSON_OBJECT, arena, &chat.kwargs));
     HR_TRY(hr_engine_chat_tokens(t->engine->model, t->engine->tokenizer, arena, &chat.bos_token,
                                  &chat.eos_token));
     return hr_chat_render(t->chat, &chat, out);
@@ -54,8 +61,11 @@ hr_status hr_text_encode_chat(hr_text *t, const hr_request *r, hr_ids *ids)
     hr_arena arena = { 0 };
     hr_rendered text = { 0 };
     hr_status st = render(t, r, &arena, &text);
+    if (t->engine->options.parse_special_in_content)
+        for (size_t i = 0; i < text.n_spans; i++) text.spans[i].kind = HR_SPAN_SPECIAL;
     if (!st)
-        st = hr_tokenizer_encode(t->engine->tokenizer, text.spans, text.n_spans, HR_ENCODE_DEFAULT,
+        st = hr_tokenizer_encode(t->engine->tokenizer, text.spans, text.n_spans,
+                                 r->add_special_tokens ? HR_ENCODE_ADD_SPECIAL : HR_ENCODE_DEFAULT,
                                  &t->scratch, ids);
     hr_rendered_deinit(&text);
     hr_arena_deinit(&arena);

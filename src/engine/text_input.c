@@ -41,11 +41,18 @@ static hr_status check_length(const hr_engine *e, const hr_request *r, size_t n)
     return HR_OK;
 }
 
+/* The prompt's ids, whatever they are. */
+static hr_status encode(hr_text *t, const hr_request *r, hr_ids *ids)
+{
+    if (r->prompt_ids) return copy_ids(r, ids);
+    if (r->has_prompt) return encode_text(t, r, ids);
+    return hr_text_encode_chat(t, r, ids);
+}
+
 hr_status hr_text_encode(hr_text *t, hr_request *r, hr_ids *ids)
 {
-    if (r->prompt_ids) HR_TRY(copy_ids(r, ids));
-    else if (r->has_prompt) HR_TRY(encode_text(t, r, ids));
-    else HR_TRY(hr_text_encode_chat(t, r, ids));
+    HR_TRY(encode(t, r, ids));
+    if (r->kind == HR_REQUEST_TOKENIZE) return HR_OK;
     int64_t vocab = t->engine->shapes.sampler.vocab;
     for (size_t i = 0; i < ids->n; i++)
         if (ids->p[i] >= vocab)

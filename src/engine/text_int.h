@@ -14,9 +14,10 @@ typedef struct hr_choice {
     hr_engine_event *first, *last; /* owned: tokens whose text is not yet released, in order */
     int64_t n_output;
     bool finished;
-    hr_finish finish;
     const char *stop_string; /* borrowed from the request */
     int32_t stop_id;
+    int64_t cached;                    /* prompt tokens from the prefix cache */
+    double started_s, first_s, last_s; /* hr_now_s: scheduled, first and newest token; 0 = not */
 } hr_choice;
 
 typedef struct hr_reply hr_reply;
@@ -53,8 +54,10 @@ void hr_text_started(hr_text *t, const hr_reply *reply);
 void hr_text_prompt(hr_text *t, const hr_reply *reply, const hr_prompt_logprobs *p);
 /* A token of a choice; returns true when a stop string ended it, so that the engine must hear. */
 bool hr_text_token(hr_text *t, hr_reply *reply, const hr_step_message *m, int64_t row);
-/* Ends a choice that is still open. */
-void hr_text_finish(hr_text *t, hr_reply *reply, uint32_t choice, hr_finish finish);
+/* Ends a choice that is still open, with its sequence that has come back. */
+void hr_text_finish(hr_text *t, hr_reply *reply, const hr_seq *q);
+/* The answer to DETOKENIZE: the text of the prompt's ids. */
+HR_MUST_USE hr_status hr_text_decode(hr_text *t, const hr_reply *reply);
 void hr_text_failed(hr_text *t, uint64_t request, hr_status code, const char *message);
 void hr_text_done(hr_text *t, uint64_t request);
 

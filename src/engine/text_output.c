@@ -176,6 +176,15 @@ static size_t find_stop(const hr_choice *c, const hr_sampling *s, hr_str *which)
     return best;
 }
 
+/* Where its time went, as far as it came. */
+static void set_times(headrace_event *v, const hr_request *r, const hr_choice *c)
+{
+    double now = hr_now_s();
+    v->queue_s = (c->started_s > 0 ? c->started_s : now) - r->submitted_s;
+    if (c->started_s > 0) v->prefill_s = (c->first_s > 0 ? c->first_s : now) - c->started_s;
+    if (c->first_s > 0) v->decode_s = c->last_s - c->first_s;
+}
+
 static void close_choice(hr_text *t, const hr_reply *reply, hr_choice *c, hr_finish finish)
 {
     c->finished = true;
@@ -184,6 +193,8 @@ static void close_choice(hr_text *t, const hr_reply *reply, hr_choice *c, hr_fin
     if (v) {
         v->event.finish_reason = hr_finish_name(finish);
         v->event.output_tokens = c->n_output;
+        v->event.cached_tokens = c->cached;
+        set_times(&v->event, reply->request, c);
         v->event.stop_token_id = c->stop_id;
         if (c->stop_string)
             v->event.stop_string = hr_arena_copy(&v->arena, c->stop_string, strlen(c->stop_string));
@@ -258,6 +269,18 @@ static void add_token(hr_text *t, hr_reply *reply, hr_choice *c, const hr_step_m
     v->end = c->text.n;
     hold(c, v);
     c->n_output++;
+    hr_counter_add(&t->engine->stats.generation_tokens, 1);
+}
+
+static void note_time(hr_text *t, const hr_reply *reply, hr_choice *c, const hr_step_message *m,
+                      const hr_step_row *row)
+{
+    c->last_s = m->done_s;
+    if (c->first_s > 0) return;
+    c->first_s = m->done_s;
+    c->started_s = row->started_s;
+    c->cached = row->cached;
+    hr_counter_add(&t->engine->stats.prompt_tokens, reply->prompt.n);
 }
 
 bool hr_text_token(hr_text *t, hr_reply *reply, const hr_step_message *m, int64_t i)
@@ -265,6 +288,7 @@ bool hr_text_token(hr_text *t, hr_reply *reply, const hr_step_message *m, int64_
     const hr_step_row *row = &m->rows[i];
     hr_choice *c = &reply->choices[row->choice];
     if (c->finished) return false; /* a surplus token: the engine had not heard yet */
+    note_time(t, reply, c, m, row);
     if (row->token >= 0 && !reply->score_only) add_token(t, reply, c, m, i);
     c->stop_id = row->stop_id;
     bool stopped = advance(t, reply, c, row->finish != HR_FINISH_NONE);
@@ -274,14 +298,34 @@ bool hr_text_token(hr_text *t, hr_reply *reply, const hr_step_message *m, int64_
     return stopped && !row->finish;
 }
 
-void hr_text_finish(hr_text *t, hr_reply *reply, uint32_t choice, hr_finish finish)
+hr_status hr_text_decode(hr_text *t, const hr_reply *reply)
 {
-    hr_choice *c = &reply->choices[choice];
+    const hr_request *r = reply->request;
+    hr_engine_event *v = new_event(HEADRACE_EVENT_TOKENS, r->id, 0);
+    hr_buf text = { 0 };
+    if (!v) return hr_fail(HR_RESOURCE_EXHAUSTED, "text");
+    hr_status st = hr_tokenizer_decode(
+        t->engine->tokenizer, reply->prompt.p, reply->prompt.n,
+        r->sampling.skip_special_tokens ? HR_DECODE_SKIP_SPECIAL : HR_DECODE_DEFAULT, &text);
+    if (!st) v->event.text = hr_arena_copy(&v->arena, text.n ? text.p : "", text.n);
+    if (!st && !v->event.text) st = hr_fail(HR_RESOURCE_EXHAUSTED, "text");
+    v->event.text_bytes = text.n;
+    hr_buf_deinit(&text);
+    if (st) hr_engine_event_destroy(v);
+    else emit(t, v);
+    return st;
+}
+
+void hr_text_finish(hr_text *t, hr_reply *reply, const hr_seq *q)
+{
+    hr_choice *c = &reply->choices[q->choice];
     if (c->finished) return;
+    c->started_s = q->started_s;
+    c->cached = q->cached;
     size_t before = c->text.n;
     if (t->engine->tokenizer && hr_detok_flush(&c->detok, &c->text))
         hr_log(HR_LOG_ERROR, "engine: %s", hr_message());
     if (c->last) c->last->end += c->text.n - before;
     release(t, c, c->text.n, true);
-    close_choice(t, reply, c, finish);
+    close_choice(t, reply, c, q->finish);
 }

@@ -123,6 +123,8 @@ static void finish(warm_up *w)
     for (size_t i = 0; i < l->n; i++) { /* the ledger counts served steps only */
         l->rows[i].calls = (hr_counter){ 0 };
         l->rows[i].padding = (hr_counter){ 0 };
+        l->rows[i].last_ns = (hr_counter){ 0 };
+        hr_histogram_reset(&l->rows[i].seconds);
     }
     for (int s = 0; s < HR_STAGE_COUNT; s++) l->total_s += l->compile_s[s];
     hr_log(HR_LOG_INFO, "-- Compilation of %zu programs done in %.2f [secs].", l->n, l->total_s);
