@@ -2,8 +2,14 @@
 import json
 import os
 import pathlib
+import re
+import signal
 import subprocess
 import sys
+import threading
+import time
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -53,3 +59,106 @@ def smollm2():
     if not SMOLLM2.exists():
         pytest.skip("the packaged model is missing: tools/setup.sh model")
     return SMOLLM2
+
+
+class Server:
+    """`headrace serve` on a free port of 127.0.0.1: its address, its log, its end."""
+
+    def __init__(self, model, *flags, env=None):
+        self.lines, self.address = [], None
+        self.process = subprocess.Popen(
+            [BIN, "serve", str(model), "--port", "0", "--log-level", "info", *map(str, flags)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            errors="replace", env={**os.environ, **(env or {})})
+        self.bound = threading.Event()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            found = re.search(r"(https?://127\.0\.0\.1:\d+)", line)
+            if found and not self.address:
+                self.address = found[1]
+                self.bound.set()
+        self.bound.set()
+
+    @property
+    def log(self):
+        return "\n".join(self.lines)
+
+    @property
+    def port(self):
+        return int(self.address.rsplit(":", 1)[1])
+
+    def ready(self, timeout=120):
+        """Waits until /health says 200; what went wrong is in the message."""
+        end = time.monotonic() + timeout
+        assert self.bound.wait(timeout) and self.address, self.log
+        while self.process.poll() is None and time.monotonic() < end:
+            if self.get("/health")[0] == 200:
+                return self
+            time.sleep(0.02)
+        raise AssertionError(f"not ready, exit status {self.process.poll()}\n{self.log}")
+
+    def request(self, path, body=None, headers=None, method=None, timeout=120):
+        """Status, headers and bytes of an answer, whatever the status; a body that is no bytes is
+        sent as JSON."""
+        headers = dict(headers or {})
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        if body is not None:
+            headers.setdefault("Content-Type", "application/json")
+        r = urllib.request.Request(self.address + path, data=body, headers=headers, method=method)
+        try:
+            with urllib.request.urlopen(r, timeout=timeout) as a:
+                return a.status, a.headers, a.read()
+        except urllib.error.HTTPError as e:
+            with e:
+                return e.code, e.headers, e.read()
+
+    def get(self, path, **more):
+        return self.request(path, **more)
+
+    def post(self, path, body, **more):
+        """Status and parsed JSON."""
+        status, _, answer = self.request(path, body, **more)
+        return status, json.loads(answer)
+
+    def stop(self, timeout=40):
+        """SIGTERM, or worse where that does not help; the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.reader.join(5)
+        self.process.stderr.close()
+        return self.process.returncode
+
+
+SERVER_FLAGS = ["--max-num-seqs", 16, "--max-num-batched-tokens", 512, "--max-model-len", 2048]
+
+
+@pytest.fixture(scope="module")
+def serve():
+    """Starts servers, and ends those that still run: serve(model, *flags) returns at once."""
+    running = []
+
+    def start(model, *flags, env=None):
+        running.append(Server(model, *flags, env=env))
+        return running[-1]
+    yield start
+    for s in running:
+        s.stop()
+
+
+@pytest.fixture(scope="module")
+def server(request, serve, smollm2):
+    """One server per module, with the packaged model; a module's own SERVER_FLAGS take the place
+    of these. It must still be alive at the end."""
+    s = serve(smollm2, *getattr(request.module, "SERVER_FLAGS", SERVER_FLAGS)).ready()
+    yield s
+    assert s.process.poll() is None, s.log
