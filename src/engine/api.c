@@ -42,7 +42,7 @@ void headrace_sampling_init(const headrace_engine *e, headrace_sampling *s)
                               .skip_special_tokens = 1,
                               .logprobs = -1,
                               .prompt_logprobs = -1 };
-    if (!e || !e->options.use_generation_config) return;
+    if (!e) return;
     const hr_generation_defaults *d = &hr_model_config(e->model)->generation;
     if (d->has_temperature) s->temperature = d->temperature;
     if (d->has_top_p) s->top_p = d->top_p;

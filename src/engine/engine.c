@@ -34,11 +34,13 @@ static hr_status keep_options(hr_engine *e, const headrace_options *o)
                        "headrace_options_init",
                        o->size, sizeof *o);
     e->options = *o;
-    const char **texts[] = { &e->options.model,        &e->options.device,
-                             &e->options.dtype,        &e->options.load_format,
-                             &e->options.isa,          &e->options.logprobs_mode,
-                             &e->options.buckets_json, &e->options.scheduling_policy,
-                             &e->options.chat_template };
+    const char **texts[] = {
+        &e->options.model,         &e->options.device,
+        &e->options.dtype,         &e->options.load_format,
+        &e->options.isa,           &e->options.logprobs_mode,
+        &e->options.buckets_json,  &e->options.scheduling_policy,
+        &e->options.chat_template, &e->options.override_generation_config_json
+    };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) HR_TRY(keep(e, texts[i]));
     if (!e->options.model) return hr_fail(HR_INVALID_ARGUMENT, "no model was named");
     const char *device = e->options.device;
@@ -49,7 +51,10 @@ static hr_status keep_options(hr_engine *e, const headrace_options *o)
 
 static hr_status load_model(hr_engine *e)
 {
-    hr_model_options o = { .load_format = HR_LOAD_AUTO };
+    hr_model_options o = { .load_format = HR_LOAD_AUTO,
+                           .ignore_generation_defaults = !e->options.use_generation_config,
+                           .override_generation =
+                               hr_str_c(e->options.override_generation_config_json) };
     const char *format = e->options.load_format ? e->options.load_format : "auto";
     if (!strcmp(format, "dummy")) o.load_format = HR_LOAD_DUMMY;
     else if (strcmp(format, "auto"))
@@ -109,15 +114,20 @@ static hr_status await_ready(hr_engine *e)
     return st;
 }
 
+hr_status hr_engine_open(hr_engine *e, const headrace_options *o)
+{
+    HR_TRY(keep_options(e, o));
+    HR_TRY(load_model(e));
+    HR_TRY(load_text(e));
+    return hr_engine_resolve(e);
+}
+
 static hr_status start(hr_engine *e, const headrace_options *o)
 {
     double begin = hr_now_s();
     hr_status st = init_queues(e);
     if (!st) st = hr_histogram_init(&e->stats.iteration_tokens, iteration_bounds, 13);
-    if (!st) st = keep_options(e, o);
-    if (!st) st = load_model(e);
-    if (!st) st = load_text(e);
-    if (!st) st = hr_engine_resolve(e);
+    if (!st) st = hr_engine_open(e, o);
     if (!st) st = hr_text_create(e, &e->text);
     e->load_s = hr_now_s() - begin;
     if (!st) st = hr_thread_start(&e->text_thread, "hr-text", hr_text_loop, e);

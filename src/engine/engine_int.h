@@ -103,6 +103,8 @@ struct headrace_engine {
     hr_engine_stats stats;
 };
 
+/* engine.c: options kept, model opened, everything resolved; no thread yet, no weight read. */
+HR_MUST_USE hr_status hr_engine_open(hr_engine *e, const headrace_options *o);
 /* options.c: what the flags and the model come to; checks every combination. */
 HR_MUST_USE hr_status hr_engine_resolve(hr_engine *e);
 /* How many KV blocks fit: what max_num_seqs × max_model_len needs, within memory. */

@@ -121,7 +121,7 @@ static int64_t most_tokens(const hr_engine *e, const hr_reply *reply)
     if (most >= 0) return most ? most : 1;
     const hr_generation_defaults *d = &hr_model_config(e->model)->generation;
     most = e->max_model_len - (int64_t)reply->prompt.n;
-    bool has = e->options.use_generation_config && d->has_max_new_tokens && d->max_new_tokens > 0;
+    bool has = d->has_max_new_tokens && d->max_new_tokens > 0;
     return has && d->max_new_tokens < most ? d->max_new_tokens : most;
 }
 

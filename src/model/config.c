@@ -289,18 +289,20 @@ static hr_status read_default(const hr_json *json, const char *key, bool *has, d
 {
     char what[96];
     const hr_json *v = get(json, key);
-    *has = v != NULL;
+    if (!v) return HR_OK;
+    *has = true;
     snprintf(what, sizeof what, "generation_config.json: %s", key);
-    return v ? hr_json_to_f64(v, what, out) : HR_OK;
+    return hr_json_to_f64(v, what, out);
 }
 
 static hr_status read_default_i64(const hr_json *json, const char *key, bool *has, int64_t *out)
 {
     char what[96];
     const hr_json *v = get(json, key);
-    *has = v != NULL;
+    if (!v) return HR_OK;
+    *has = true;
     snprintf(what, sizeof what, "generation_config.json: %s", key);
-    return v ? hr_json_to_i64(v, what, out) : HR_OK;
+    return hr_json_to_i64(v, what, out);
 }
 
 hr_status hr_config_read_generation(const hr_json *json, hr_config *c)
@@ -316,6 +318,33 @@ hr_status hr_config_read_generation(const hr_json *json, hr_config *c)
                         &g->repetition_penalty));
     HR_TRY(read_default_i64(json, "top_k", &g->has_top_k, &g->top_k));
     return read_default_i64(json, "max_new_tokens", &g->has_max_new_tokens, &g->max_new_tokens);
+}
+
+static hr_status check_override(const hr_json *json)
+{
+    static const char *const known[] = { "eos_token_id",  "temperature",        "top_p",
+                                         "min_p",         "repetition_penalty", "top_k",
+                                         "max_new_tokens" };
+    for (size_t i = 0; i < json->count; i++) {
+        bool found = false;
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+            found = found || hr_str_eq_c(json->items[i].key, known[k]);
+        if (!found)
+            return hr_fail(HR_INVALID_ARGUMENT, "%.*s is no sampling default",
+                           HR_STR_ARG(json->items[i].key));
+    }
+    return HR_OK;
+}
+
+hr_status hr_config_override_generation(hr_str text, hr_config *c)
+{
+    hr_arena arena = { 0 };
+    const hr_json *json;
+    hr_status st = hr_json_parse(text, NULL, &arena, &json);
+    if (!st) st = check_override(json);
+    if (!st) st = hr_config_read_generation(json, c);
+    hr_arena_deinit(&arena);
+    return st ? hr_fail_prefix(st, "--override-generation-config") : HR_OK;
 }
 
 /* Parses dir/name; *out NULL when the file is not there. */

@@ -35,6 +35,9 @@ static hr_status load(hr_model *m, const char *path, const hr_model_options *o)
         return hr_fail(HR_INVALID_ARGUMENT, "%s: dummy weights need a directory with a config.json",
                        path);
     HR_TRY(dir ? load_dir(m) : load_gguf(m));
+    if (o->ignore_generation_defaults) m->config.generation = (hr_generation_defaults){ 0 };
+    if (o->override_generation.n)
+        HR_TRY(hr_config_override_generation(o->override_generation, &m->config));
     return hr_family_bind(m);
 }
 

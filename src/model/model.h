@@ -19,6 +19,8 @@ typedef enum hr_load_format {
 typedef struct hr_model_options {
     hr_load_format load_format;
     uint64_t dummy_seed;
+    bool ignore_generation_defaults; /* no sampling defaults from generation_config.json */
+    hr_str override_generation;      /* a JSON object of such defaults, over whatever was read */
 } hr_model_options;
 
 /* Reads metadata only and checks all of it: every tensor's place, shape and format, nothing

@@ -120,6 +120,8 @@ hr_status hr_config_read_dir(const char *dir, hr_arena *arena, hr_config *config
 hr_status hr_config_from_json(const hr_json *json, hr_arena *arena, hr_config *config,
                               const hr_family **family);
 hr_status hr_config_read_generation(const hr_json *json, hr_config *config);
+/* A JSON object of sampling defaults over those the config has; any other member is refused. */
+hr_status hr_config_override_generation(hr_str text, hr_config *config);
 hr_status hr_config_from_gguf(const hr_gguf *g, const hr_checkpoint *c, hr_arena *arena,
                               hr_config *config, const hr_family **family);
 /* A boolean of config.json; json NULL or the key absent leaves *out alone. */
