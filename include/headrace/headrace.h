@@ -67,7 +67,7 @@ typedef struct headrace_options {
     const char *buckets_json; /* {"tokens":[…],"requests":[…]}; NULL = the lists of the flags */
     int threads;              /* 0 = min(affinity, cgroup quota) */
     int max_logprobs;         /* 20 */
-    int64_t max_model_len;    /* 0 = the model's own */
+    int64_t max_model_len;    /* 0 = the model's own, -1 = as much of it as the cache holds */
     int64_t max_num_seqs;     /* 256 */
     int64_t max_num_batched_tokens;       /* 2048 */
     int64_t long_prefill_token_threshold; /* 0 = the token budget */
@@ -75,15 +75,16 @@ typedef struct headrace_options {
     int64_t block_size;                   /* 16 tokens per KV block */
     int64_t kv_cache_memory_bytes;        /* 0 = what max_num_seqs × max_model_len needs, within
                                              the memory there is */
-    int check_recompilation;              /* 1: a compile after warm-up ends the engine */
-    int enforce_eager;                    /* 1: compile on demand; for development */
-    int use_generation_config;            /* 1: generation_config.json supplies sampling defaults */
-    int enable_prefix_caching;            /* 1: blocks of a prompt seen before are not computed */
-    const char *scheduling_policy;        /* "fcfs" (NULL) or "priority" */
-    int64_t max_num_queued_reqs;          /* 0 = no limit; requests not yet running */
-    int64_t max_num_queued_tokens;        /* 0 = no limit; prompt tokens not yet running */
+    int64_t seed;            /* -1; else requests without a seed draw from this and their number */
+    int check_recompilation; /* 1: a compile after warm-up ends the engine */
+    int enforce_eager;       /* 1: compile on demand; for development */
+    int use_generation_config;     /* 1: generation_config.json supplies sampling defaults */
+    int enable_prefix_caching;     /* 1: blocks of a prompt seen before are not computed */
+    const char *scheduling_policy; /* "fcfs" (NULL) or "priority" */
+    int64_t max_num_queued_reqs;   /* 0 = no limit; requests not yet running */
+    int64_t max_num_queued_tokens; /* 0 = no limit; prompt tokens not yet running */
     const char *override_generation_config_json; /* sampling defaults over the model's, or NULL */
-    const char *chat_template;            /* a template's text, instead of the model's */
+    const char *chat_template;                   /* a template's text, instead of the model's */
     int parse_special_in_content; /* 0; 1: special-token text typed in a message is special */
     headrace_log_fn log;          /* NULL = silent; set once per process, before its first engine */
     void *log_context;

@@ -15,6 +15,7 @@ void headrace_options_init(headrace_options *o)
                              .max_num_seqs = 256,
                              .max_num_batched_tokens = 2048,
                              .block_size = 16,
+                             .seed = -1,
                              .use_generation_config = 1,
                              .enable_prefix_caching = 1 };
 }

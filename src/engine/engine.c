@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/exact.h"
 #include "base/log.h"
 #include "engine/engine_int.h"
 
@@ -203,10 +204,20 @@ hr_sampler_limits hr_engine_sampler_limits(const hr_engine *e)
                                 .max_logprobs = e->options.max_logprobs };
 }
 
+/* The seed of a request that brought none, under --seed: 63 bits of both numbers. */
+static int64_t draw_seed(const hr_engine *e, uint64_t id)
+{
+    uint64_t own = (uint64_t)e->options.seed;
+    uint32_t out[4], key[2] = { (uint32_t)own, (uint32_t)(own >> 32) };
+    hr_exact_philox((uint32_t[4]){ (uint32_t)id, (uint32_t)(id >> 32), 0, 1 }, key, out);
+    return (int64_t)((out[0] | (uint64_t)out[1] << 32) >> 1);
+}
+
 hr_status hr_engine_submit(hr_engine *e, hr_request *r, uint64_t *id)
 {
     uint64_t sequences = r->kind == HR_REQUEST_GENERATE ? (uint64_t)r->sampling.n : 0;
     r->id = *id = hr_counter_next(&e->next_id);
+    if (r->sampling.seed == -1) r->sampling.seed = draw_seed(e, r->id);
     r->submitted_s = hr_now_s();
     hr_counter_add(&e->stats.submitted, sequences);
     if (hr_queue_push(&e->to_text, &r->msg.node)) return HR_OK;

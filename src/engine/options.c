@@ -30,7 +30,7 @@ static hr_status check_not_negative(const headrace_options *o)
         const char *flag;
         int64_t value;
     } sizes[] = {
-        { "--max-model-len", o->max_model_len },
+        { "--max-model-len", o->max_model_len == -1 ? 0 : o->max_model_len },
         { "--long-prefill-token-threshold", o->long_prefill_token_threshold },
         { "--bucket-padding-gap", o->bucket_padding_gap },
         { "--kv-cache-memory-bytes", o->kv_cache_memory_bytes },
@@ -62,7 +62,7 @@ static hr_status resolve_lengths(hr_engine *e)
         return hr_fail(HR_INVALID_ARGUMENT,
                        "--max-model-len %lld is above the model's %lld positions; lower it",
                        (long long)o->max_model_len, (long long)longest);
-    e->max_model_len = o->max_model_len ? o->max_model_len : longest;
+    e->max_model_len = o->max_model_len > 0 ? o->max_model_len : longest;
     if (e->max_model_len < 2)
         return hr_fail(HR_INVALID_ARGUMENT, "--max-model-len must be at least 2, not %lld",
                        (long long)e->max_model_len);
@@ -153,6 +153,16 @@ size_t hr_engine_block_bytes(const hr_engine *e)
     return bytes;
 }
 
+/* --max-model-len auto: the longest context that the cache holds. */
+static void shorten(hr_engine *e)
+{
+    hr_build_options *b = &e->shapes.build;
+    if (b->blocks * b->block_size < 2) return;
+    b->table_width = b->blocks;
+    e->max_model_len = b->blocks * b->block_size;
+    hr_log(HR_LOG_INFO, "engine: --max-model-len auto: %lld tokens", (long long)e->max_model_len);
+}
+
 hr_status hr_engine_size_cache(hr_engine *e)
 {
     const headrace_options *o = &e->options;
@@ -168,6 +178,7 @@ hr_status hr_engine_size_cache(hr_engine *e)
     int64_t fit = (int64_t)(limit / one);
     b->blocks = want < fit ? want : fit;
     if (b->blocks > INT32_MAX / b->block_size) b->blocks = INT32_MAX / b->block_size;
+    if (o->max_model_len == -1 && b->blocks < b->table_width) shorten(e);
     if (b->blocks < b->table_width)
         return hr_fail(
             HR_RESOURCE_EXHAUSTED,

@@ -42,7 +42,10 @@ hr_status hr_engine_plan_make(const headrace_options *o, hr_engine_plan *out)
     if (!st) describe(e, out);
     if (!st) st = hr_engine_measure(e, &out->ledger, &out->memory);
     if (!st) st = hr_engine_size_cache(e);
-    if (!st) out->blocks = e->shapes.build.blocks;
+    if (!st) {
+        out->blocks = e->shapes.build.blocks;
+        out->max_model_len = e->max_model_len;
+    }
     char message[HR_MESSAGE_MAX];
     memcpy(message, hr_message(), sizeof message);
     hr_engine_destroy(e);

@@ -95,7 +95,7 @@ static hr_status copy_sampling(const hr_engine *e, hr_request *r, const headrace
     HR_TRY(copy_lists(&r->arena, in, s));
     hr_sampler_limits limits = hr_engine_sampler_limits(e);
     HR_TRY(hr_sampling_check(s, &limits));
-    return hr_sampling_draw_seed(s);
+    return e->options.seed == -1 ? hr_sampling_draw_seed(s) : HR_OK; /* else at submit */
 }
 
 static hr_status copy_prompt_ids(const hr_engine *e, hr_request *r, const headrace_request *in)
