@@ -21,7 +21,8 @@ typedef enum hr_json_type {
 typedef struct hr_json hr_json;
 struct hr_json {
     hr_json_type type;
-    hr_str text;          /* NUMBER: its lexeme; STRING: decoded UTF-8, may hold NUL */
+    hr_str text;          /* NUMBER: its lexeme; STRING: decoded UTF-8, may hold NUL; ARRAY,
+                             OBJECT: its source, brackets included, a part of the text parsed */
     hr_str key;           /* this value's member name when its parent is an object */
     const hr_json *items; /* ARRAY, OBJECT: count values, in the order of the text */
     size_t count;

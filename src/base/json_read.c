@@ -21,6 +21,7 @@ typedef struct frame {
     hr_json_type type;
     hr_str key;   /* its own name in its parent */
     size_t first; /* its first member on the value stack */
+    size_t start; /* offset of its bracket */
 } frame;
 
 typedef struct parser {
@@ -314,7 +315,7 @@ static hr_status open_container(parser *p, hr_json_type type)
         return hr_fail(HR_INVALID_ARGUMENT, "JSON at byte %zu: nested deeper than %zu", p->at,
                        p->max_depth);
     HR_TRY(hr_grow((void **)&p->frames, &p->frames_capacity, p->depth + 1, sizeof *p->frames));
-    p->frames[p->depth++] = (frame){ .type = type, .key = p->key, .first = p->n };
+    p->frames[p->depth++] = (frame){ .type = type, .key = p->key, .first = p->n, .start = p->at };
     p->key = (hr_str){ 0 };
     p->at++;
     return HR_OK;
@@ -330,7 +331,11 @@ static hr_status close_container(parser *p)
     if (count) memcpy(items, p->values + f.first, count * sizeof *items);
     p->n = f.first;
     p->at++;
-    return push_value(p, (hr_json){ .type = f.type, .key = f.key, .items = items, .count = count });
+    return push_value(p, (hr_json){ .type = f.type,
+                                    .text = hr_str_slice(p->text, f.start, p->at),
+                                    .key = f.key,
+                                    .items = items,
+                                    .count = count });
 }
 
 static hr_status parse_key(parser *p)

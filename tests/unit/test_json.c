@@ -30,6 +30,18 @@ static const hr_json *parse(const char *text)
 
 /* ---- reader ------------------------------------------------------------------------------- */
 
+static void containers_know_their_source(void **state)
+{
+    (void)state;
+    const char *text = " { \"a\" : [ 1, {\"b\" : 2.50} ] , \"c\":[]} ";
+    const hr_json *v = parse(text), *a = hr_json_get(v, "a");
+    assert_ptr_equal(v->text.p, text + 1);
+    assert_int_equal(v->text.n, strlen(text) - 2);
+    assert_true(hr_str_eq_c(a->text, "[ 1, {\"b\" : 2.50} ]"));
+    assert_true(hr_str_eq_c(a->items[1].text, "{\"b\" : 2.50}"));
+    assert_true(hr_str_eq_c(hr_json_get(v, "c")->text, "[]"));
+}
+
 static void accepts_what_rfc_8259_accepts(void **state)
 {
     (void)state;
@@ -407,6 +419,7 @@ static void doubles_as_python_repr(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(containers_know_their_source),
         cmocka_unit_test(accepts_what_rfc_8259_accepts),
         cmocka_unit_test(refuses_what_rfc_8259_refuses),
         cmocka_unit_test(never_reads_past_the_end),
