@@ -177,6 +177,7 @@ static hr_status compile_slot(hr_programs *p, hr_program_slot *s)
     s->row->peak_bytes = info.peak_bytes;
     s->row->steps = info.steps;
     s->row->compile_ms = (hr_now_s() - start) * 1e3;
+    hr_counter_add(&p->ledger->compiled[s->row->stage], 1);
     return HR_OK;
 }
 

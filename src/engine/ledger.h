@@ -39,7 +39,8 @@ typedef struct hr_ledger {
     size_t n, capacity;
     double compile_s[HR_STAGE_COUNT]; /* compile + warm-up */
     double total_s;
-    hr_counter late; /* compiles asked for after sealing */
+    hr_counter late;                     /* compiles asked for after sealing */
+    hr_counter compiled[HR_STAGE_COUNT]; /* compiles done, whenever */
 } hr_ledger;
 
 HR_MUST_USE hr_status hr_ledger_init(hr_ledger *l, size_t programs);
