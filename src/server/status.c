@@ -1,0 +1,131 @@
+/* /metrics, /load, /programs: what the server says about itself.
+ *
+ * I/O thread; owns nothing. All three read counters that other threads fill, and never wait. */
+#include "server/metrics.h"
+#include "server/prometheus.h"
+#include "server/server_int.h"
+
+/* The answer, unless the buffer ran out of memory. Takes the buffer. */
+static void reply(hr_exchange *x, const char *type, hr_buf *body)
+{
+    hr_status st = hr_buf_status(body);
+    hr_exchange_set_header(x, "Cache-Control", "no-store");
+    if (st) hr_exchange_fail(x, hr_fail(st, "answer of %zu bytes", body->n), NULL);
+    else hr_exchange_reply(x, 200, type, hr_buf_str(body));
+    hr_buf_deinit(body);
+}
+
+void hr_route_metrics(hr_exchange *x)
+{
+    const hr_server *s = x->server;
+    hr_buf body = { 0 };
+    hr_metrics_write(s->metrics, s->engine, &body);
+    reply(x, HR_PROMETHEUS_TYPE, &body);
+}
+
+/* Requests taken in and not yet answered, as vLLM counts them: for balancers that ask. */
+void hr_route_load(hr_exchange *x)
+{
+    const hr_server *s = x->server;
+    hr_buf body = { 0 };
+    hr_buf_printf(&body, "{\"server_load\":%zu}", hr_generations_running(s->generations));
+    reply(x, "application/json", &body);
+}
+
+static void key_number(hr_json_writer *w, const char *key, int64_t v)
+{
+    hr_json_key(w, hr_str_c(key));
+    hr_json_i64(w, v);
+}
+
+static void key_real(hr_json_writer *w, const char *key, double v)
+{
+    hr_json_key(w, hr_str_c(key));
+    hr_json_f64(w, v);
+}
+
+static void key_count(hr_json_writer *w, const char *key, const hr_counter *c)
+{
+    key_number(w, key, (int64_t)hr_counter_get(c));
+}
+
+/* An axis that the program has not is null. */
+static void key_axis(hr_json_writer *w, const char *key, int64_t v)
+{
+    hr_json_key(w, hr_str_c(key));
+    if (v) hr_json_i64(w, v);
+    else hr_json_null(w);
+}
+
+static void write_seconds(hr_json_writer *w, const hr_histogram *h)
+{
+    hr_json_key(w, HR_STR("step_seconds"));
+    hr_json_begin_object(w);
+    key_number(w, "count", (int64_t)hr_histogram_count(h));
+    key_real(w, "sum", hr_histogram_sum(h));
+    hr_json_key(w, HR_STR("counts")); /* one more than bounds: the last is above them all */
+    hr_json_begin_array(w);
+    for (size_t i = 0; i <= h->n; i++) hr_json_u64(w, hr_counter_get(&h->counts[i]));
+    hr_json_end_array(w);
+    hr_json_end_object(w);
+}
+
+static void write_program(hr_json_writer *w, const hr_ledger_row *r)
+{
+    hr_json_begin_object(w);
+    hr_json_key(w, HR_STR("program"));
+    hr_json_str(w, hr_str_c(hr_stage_name(r->stage)));
+    key_axis(w, "tokens", r->tokens);
+    key_axis(w, "requests", r->requests);
+    hr_json_key(w, HR_STR("backend"));
+    hr_json_str(w, hr_str_c(r->backend));
+    hr_json_key(w, HR_STR("activation"));
+    hr_json_str(w, hr_str_c(hr_dtype_name(r->activation)));
+    key_number(w, "steps", (int64_t)r->steps);
+    key_number(w, "peak_bytes", (int64_t)r->peak_bytes);
+    key_real(w, "compile_ms", r->compile_ms);
+    key_real(w, "warm_ms", r->warm_ms);
+    key_count(w, "calls", &r->calls);
+    key_count(w, "padding", &r->padding);
+    write_seconds(w, &r->seconds);
+    hr_json_end_object(w);
+}
+
+static void write_ledger(hr_json_writer *w, const hr_server *s)
+{
+    const hr_ledger *l = hr_engine_ledger(s->engine);
+    headrace_info info = { .size = sizeof info };
+    headrace_info_get(s->engine, &info);
+    hr_json_begin_object(w);
+    hr_json_key(w, HR_STR("headrace"));
+    hr_json_str(w, hr_str_c(headrace_version()));
+    hr_json_key(w, HR_STR("system_fingerprint"));
+    hr_json_str(w, hr_str_c(s->fingerprint));
+    hr_json_key(w, HR_STR("numerics"));
+    hr_json_raw(w, hr_str_c(info.numerics));
+    key_real(w, "compile_seconds", info.compile_s);
+    key_count(w, "late_compilations", &l->late);
+    hr_json_key(w, HR_STR("step_seconds_bounds"));
+    hr_json_begin_array(w);
+    for (size_t i = 0; i < HR_LEDGER_SECONDS; i++) hr_json_f64(w, hr_ledger_seconds[i]);
+    hr_json_end_array(w);
+    hr_json_key(w, HR_STR("programs"));
+    hr_json_begin_array(w);
+    for (size_t i = 0; i < l->n; i++) write_program(w, &l->rows[i]);
+    hr_json_end_array(w);
+    hr_json_end_object(w);
+}
+
+/* The ledger as it stands: every program there is, and what it has cost since warm-up. */
+void hr_route_programs(hr_exchange *x)
+{
+    const hr_server *s = x->server;
+    if (!s->engine) {
+        hr_exchange_error(x, 503, NULL, "the model is loading");
+        return;
+    }
+    hr_buf body = { 0 };
+    hr_json_writer w = { .out = &body };
+    write_ledger(&w, s);
+    reply(x, "application/json", &body);
+}
