@@ -109,6 +109,8 @@ typedef struct headrace_sampling {
     double repetition_penalty;      /* 1.0 */
     int64_t seed;                   /* -1 = drawn, and reported back */
     int64_t max_tokens;             /* -1 = the model's default, or the rest of the context */
+    int64_t default_max_tokens;     /* 0 = none, else the most where max_tokens is -1, the model
+                                       has no default and the context is longer */
     int64_t min_tokens;             /* 0 */
     int ignore_eos;                 /* 0 */
     int include_stop_str_in_output; /* 0 */

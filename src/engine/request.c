@@ -86,6 +86,7 @@ static hr_status copy_sampling(const hr_engine *e, hr_request *r, const headrace
     s->repetition_penalty = in->repetition_penalty;
     s->seed = in->seed;
     s->max_tokens = in->max_tokens;
+    s->default_max_tokens = in->default_max_tokens;
     s->min_tokens = in->min_tokens;
     s->ignore_eos = in->ignore_eos != 0;
     s->include_stop_str_in_output = in->include_stop_str_in_output != 0;

@@ -114,15 +114,17 @@ static void destroy_list(hr_seq *s)
 }
 
 /* Tokens to generate: what was asked for; else the rest of the context, or what the model's
- * generation_config.json says where that is less. At least the one that a score takes along. */
+ * generation_config.json says, or the caller's default, where that is less. At least the one that
+ * a score takes along. */
 static int64_t most_tokens(const hr_engine *e, const hr_reply *reply)
 {
     int64_t most = reply->request->sampling.max_tokens;
     if (most >= 0) return most ? most : 1;
     const hr_generation_defaults *d = &hr_model_config(e->model)->generation;
-    most = e->max_model_len - (int64_t)reply->prompt.n;
     bool has = d->has_max_new_tokens && d->max_new_tokens > 0;
-    return has && d->max_new_tokens < most ? d->max_new_tokens : most;
+    int64_t usual = has ? d->max_new_tokens : reply->request->sampling.default_max_tokens;
+    most = e->max_model_len - (int64_t)reply->prompt.n;
+    return usual > 0 && usual < most ? usual : most;
 }
 
 hr_status hr_text_sequences(hr_text *t, hr_reply *reply, hr_seq **first)

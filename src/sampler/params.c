@@ -71,6 +71,8 @@ static hr_status check_lengths(const hr_sampling *s, const hr_sampler_limits *l)
     if (s->n < 1 || s->n > HR_SAMPLING_MAX_N)
         return refuse_integer("n", s->n, 1, HR_SAMPLING_MAX_N);
     if (s->top_k < -1) return refuse_integer("top_k", s->top_k, -1, l->vocab);
+    if (s->default_max_tokens < 0)
+        return refuse_integer("default_max_tokens", s->default_max_tokens, 0, l->max_model_len);
     if (s->max_tokens < -1 || (s->max_tokens == 0 && s->prompt_logprobs < 0))
         return refuse_integer("max_tokens", s->max_tokens, 1, l->max_model_len);
     if (s->min_tokens < 0 || s->min_tokens > most)

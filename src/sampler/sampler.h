@@ -21,17 +21,18 @@ typedef struct hr_id_list {
 
 /* Field names are the public ones. Pointers are borrowed. Starts at hr_sampling_init. */
 typedef struct hr_sampling {
-    int64_t n;                 /* 1: choices; choice i draws with seed + i mod 2^64 */
-    double temperature;        /* 1; 0 to 2; below 1e-5 greedy; 1e-5 to 0.01 is raised to 0.01 */
-    int64_t top_k;             /* 0; 0, -1 and above the vocabulary: off */
-    double top_p;              /* 1; (0, 1] */
-    double min_p;              /* 0; [0, 1] */
-    double presence_penalty;   /* 0; [-2, 2]; generated tokens */
-    double frequency_penalty;  /* 0; [-2, 2]; generated tokens */
-    double repetition_penalty; /* 1; > 0; prompt and generated tokens */
-    int64_t seed;              /* -1 = none yet: hr_sampling_draw_seed */
-    int64_t max_tokens;        /* -1 = the rest of the context; 0 only scores the prompt */
-    int64_t min_tokens;        /* 0 */
+    int64_t n;                  /* 1: choices; choice i draws with seed + i mod 2^64 */
+    double temperature;         /* 1; 0 to 2; below 1e-5 greedy; 1e-5 to 0.01 is raised to 0.01 */
+    int64_t top_k;              /* 0; 0, -1 and above the vocabulary: off */
+    double top_p;               /* 1; (0, 1] */
+    double min_p;               /* 0; [0, 1] */
+    double presence_penalty;    /* 0; [-2, 2]; generated tokens */
+    double frequency_penalty;   /* 0; [-2, 2]; generated tokens */
+    double repetition_penalty;  /* 1; > 0; prompt and generated tokens */
+    int64_t seed;               /* -1 = none yet: hr_sampling_draw_seed */
+    int64_t max_tokens;         /* -1 = the rest of the context; 0 only scores the prompt */
+    int64_t default_max_tokens; /* 0 = none, else a limit where max_tokens is -1 */
+    int64_t min_tokens;         /* 0 */
     bool ignore_eos;
     bool include_stop_str_in_output;
     bool skip_special_tokens; /* true */
