@@ -62,6 +62,8 @@ static hr_status create_programs(hr_engine *e)
         .long_prefill_token_threshold = e->options.long_prefill_token_threshold,
         .block_size = b->block_size,
         .blocks = (int32_t)b->blocks,
+        .policy = e->policy,
+        .prefix_caching = e->options.enable_prefix_caching != 0,
     };
     HR_TRY(hr_batch_init(&e->batch, &limits, &e->shapes.sampler));
     HR_TRY(hr_ledger_init(&e->ledger, hr_programs_count(&e->shapes)));
@@ -113,6 +115,9 @@ static void show(hr_engine *e)
     hr_counter_set(&e->stats.running, (uint64_t)s->running.n);
     hr_counter_set(&e->stats.waiting, (uint64_t)s->waiting.n);
     hr_counter_set(&e->stats.blocks_in_use, (uint64_t)(s->pool.total - s->pool.n_free));
+    hr_counter_set(&e->stats.preemptions, s->counts.preemptions);
+    hr_counter_set(&e->stats.prefix_queries, s->counts.prefix_queries);
+    hr_counter_set(&e->stats.prefix_hits, s->counts.prefix_hits);
 }
 
 /* To the text thread, which outlives this one and so has an open queue. */
@@ -188,6 +193,7 @@ static void fill_row(hr_engine *e, hr_step_message *m, hr_seq *q, int64_t i)
         hr_log(HR_LOG_WARNING, "engine: req=%llu choice=%u: %s", (unsigned long long)q->request,
                q->choice, r->status[i] == 1 ? "its masks leave no token" : "its logits hold NaN");
         row->finish = HR_FINISH_ERROR;
+        hr_scheduler_distrust(&e->scheduler, q);
         return;
     }
     row->token = r->token[i];
@@ -238,9 +244,7 @@ static void count_step(hr_engine *e, int64_t begin_ns)
 
 static hr_status step(hr_engine *e)
 {
-    uint64_t preempted = e->scheduler.preemptions;
     hr_scheduler_plan(&e->scheduler, &e->plan);
-    hr_counter_add(&e->stats.preemptions, e->scheduler.preemptions - preempted);
     show(e);
     if (e->plan.n_items == 0) return HR_OK;
     hr_step_message *m = (hr_step_message *)hr_queue_pop(&e->free_steps, -1);

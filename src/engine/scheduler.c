@@ -1,25 +1,50 @@
-/* Continuous batching with a token budget: the policy of vLLM's V1 scheduler.
+/* Continuous batching with a token budget: the policy of vLLM's V1 scheduler, with a limit on what
+ * prompts may cost running answers.
  *
  * Engine thread only; owns the block pool and both lists, not the sequences' memory. There is no
  * prefill phase and no decode phase: a sequence has tokens, some of them computed, and a step takes
- * as many of the rest as budget and blocks allow. Chunked prefill, decode and recomputation after a
- * preemption are then the same thing, and none of them can change an answer. */
+ * as many of the rest as budget and blocks allow. Chunked prefill, decode, recomputation after a
+ * preemption and a prompt that is half in the cache are then the same thing, and none of them can
+ * change an answer.
+ *
+ * Full blocks become findable when the step that fills them is planned, not when it has run: every
+ * layer writes the keys and values of all the step's tokens before any of them attends, so a twin
+ * in the same step already reads what its sibling writes. Nothing can come between a plan and its
+ * step but the end of the engine. */
 #include "engine/scheduler.h"
 
 #include <assert.h>
+
+/* Beside running answers, prompts get this many tokens a step: for each answer, about the work that
+ * it is itself, so that a step takes hardly more than twice what it would without prompts; but the
+ * more sequences still wait for their first token, the more of the step is theirs; never less than
+ * what keeps the matrices busy. */
+enum { PREFILL_PER_ANSWER = 4, PREFILL_PER_WAITING = 8, PREFILL_LEAST = 64 };
+
+/* ---- life ------------------------------------------------------------------------------------ */
 
 hr_status hr_scheduler_init(hr_scheduler *s, const hr_scheduler_options *o)
 {
     *s = (hr_scheduler){ .options = *o };
     s->slots = hr_alloc_array0((size_t)o->max_num_seqs, sizeof *s->slots);
-    if (!s->slots) return hr_fail(HR_RESOURCE_EXHAUSTED, "scheduler");
+    s->chains = hr_alloc_array0(HR_SCHEDULER_CHAINS, sizeof *s->chains);
+    hr_status st = HR_OK;
+    if (!s->slots || !s->chains) st = hr_fail(HR_RESOURCE_EXHAUSTED, "scheduler");
+    if (!st && o->prefix_caching) st = hr_prefix_hasher_create(&s->hasher);
+    if (!st) st = hr_block_pool_init(&s->pool, o->blocks, o->prefix_caching ? o->block_size : 0);
+    if (st) {
+        hr_scheduler_deinit(s);
+        return st;
+    }
     for (int32_t i = 0; i < (int32_t)o->max_num_seqs; i++) s->slots[s->n_slots++] = i + 1;
-    return hr_block_pool_init(&s->pool, o->blocks);
+    return HR_OK;
 }
 
 void hr_scheduler_deinit(hr_scheduler *s)
 {
     hr_block_pool_deinit(&s->pool);
+    hr_prefix_hasher_destroy(s->hasher);
+    hr_free(s->chains);
     hr_free(s->slots);
     *s = (hr_scheduler){ 0 };
 }
@@ -37,7 +62,9 @@ void hr_step_plan_deinit(hr_step_plan *p)
     *p = (hr_step_plan){ 0 };
 }
 
-static void push_back(hr_seq_list *l, hr_seq *q)
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static void running_add(hr_running *l, hr_seq *q)
 {
     q->previous = l->last;
     q->next = NULL;
@@ -47,17 +74,7 @@ static void push_back(hr_seq_list *l, hr_seq *q)
     l->n++;
 }
 
-static void push_front(hr_seq_list *l, hr_seq *q)
-{
-    q->next = l->first;
-    q->previous = NULL;
-    if (l->first) l->first->previous = q;
-    else l->last = q;
-    l->first = q;
-    l->n++;
-}
-
-static void take_out(hr_seq_list *l, hr_seq *q)
+static void running_remove(hr_running *l, hr_seq *q)
 {
     if (q->previous) q->previous->next = q->next;
     else l->first = q->next;
@@ -67,117 +84,251 @@ static void take_out(hr_seq_list *l, hr_seq *q)
     l->n--;
 }
 
+static hr_seq **chain_of(const hr_scheduler *s, uint64_t request)
+{
+    return &s->chains[request % HR_SCHEDULER_CHAINS];
+}
+
+hr_seq *hr_scheduler_find(const hr_scheduler *s, uint64_t request, uint32_t choice)
+{
+    hr_seq *q = *chain_of(s, request);
+    while (q && (q->request != request || (choice != HR_ALL_CHOICES && q->choice != choice)))
+        q = q->chain;
+    return q;
+}
+
 void hr_scheduler_add(hr_scheduler *s, hr_seq *seq)
 {
+    hr_seq **chain = chain_of(s, seq->request);
+    seq->chain = *chain;
+    *chain = seq;
     seq->state = HR_SEQ_WAITING;
-    push_back(&s->waiting, seq);
+    hr_waiting_add(&s->waiting, seq);
 }
 
 /* Everything a running sequence holds on the device goes back: blocks and its table row. */
 static void release(hr_scheduler *s, hr_seq *q)
 {
     hr_block_list_trim(&q->blocks, &s->pool, 0, s->options.block_size);
-    q->n_computed = 0;
+    q->n_computed = q->n_published = 0;
     if (q->slot) s->slots[s->n_slots++] = q->slot;
     q->slot = 0;
 }
 
-static void admit(hr_scheduler *s, hr_seq *q)
+/* Its request no longer counts as queued. */
+static void dequeue(hr_scheduler *s, hr_seq *q)
 {
-    take_out(&s->waiting, q);
-    push_back(&s->running, q);
-    q->state = HR_SEQ_RUNNING;
-    if (q->started_s == 0) q->started_s = hr_now_s();
-    q->slot = s->slots[--s->n_slots];
-    hr_sampler_state *state = &q->sampling;
-    hr_sampler_state_set_slots(state, hr_sampler_state_wants_counts(state) ? q->slot : 0,
-                               hr_sampler_state_wants_allowed(state) ? q->slot : 0);
+    if (q->queued_tokens < 0) return;
+    s->counts.dequeued_requests++;
+    s->counts.dequeued_tokens += (uint64_t)q->queued_tokens;
+    q->queued_tokens = -1;
 }
 
 void hr_scheduler_remove(hr_scheduler *s, hr_seq *seq)
 {
-    take_out(seq->state == HR_SEQ_RUNNING ? &s->running : &s->waiting, seq);
+    hr_seq **chain = chain_of(s, seq->request);
+    while (*chain != seq) chain = &(*chain)->chain;
+    *chain = seq->chain;
+    if (seq->state == HR_SEQ_RUNNING) running_remove(&s->running, seq);
+    else hr_waiting_remove(&s->waiting, seq);
     release(s, seq);
+    dequeue(s, seq);
     seq->state = HR_SEQ_ENDED;
 }
 
-hr_seq *hr_scheduler_find(hr_scheduler *s, uint64_t request, uint32_t choice)
+/* ---- the prefix cache ------------------------------------------------------------------------ */
+
+/* Leading blocks of a waiting sequence that the cache holds, their ids in its list, not yet taken.
+ * At least one token stays to be computed. Log-probabilities of a prompt need it all computed. */
+static int32_t find_prefix(const hr_scheduler *s, hr_seq *q)
 {
-    hr_seq_list *lists[] = { &s->running, &s->waiting };
-    for (size_t i = 0; i < 2; i++)
-        for (hr_seq *q = lists[i]->first; q; q = q->next)
-            if (q->request == request && (choice == HR_ALL_CHOICES || q->choice == choice))
-                return q;
-    return NULL;
+    int64_t size = s->options.block_size, most = (q->n_tokens - 1) / size;
+    int32_t n = 0;
+    if (!q->hashes || q->prompt) return 0;
+    if (most > q->n_hashed) most = q->n_hashed;
+    for (; n < most; n++) {
+        int32_t id = hr_block_pool_find(&s->pool, &q->hashes[n], q->tokens + n * size);
+        if (id < 0) break;
+        q->blocks.ids[n] = id;
+    }
+    return n;
 }
 
-/* Frees the blocks of the latest admitted sequence; it will be computed again from its tokens. */
-static hr_seq *preempt_last(hr_scheduler *s)
+/* The blocks that are full once `positions` are computed can be found from here on. */
+static void publish(hr_scheduler *s, hr_seq *q, int64_t positions)
 {
-    hr_seq *victim = s->running.last;
-    take_out(&s->running, victim);
-    release(s, victim);
-    victim->preemptions++;
-    s->preemptions++;
-    victim->state = HR_SEQ_WAITING;
-    push_front(&s->waiting, victim);
-    return victim;
+    int64_t size = s->options.block_size, full = positions / size;
+    if (!q->hashes || full == q->n_published) return;
+    if (full > q->n_hashed) {
+        if (hr_prefix_hash_chain(s->hasher, q->cache_key, q->tokens, size, q->n_hashed, full,
+                                 q->hashes))
+            return; /* without a name a block is not found, that is all */
+        q->n_hashed = full;
+    }
+    for (int64_t i = q->n_published; i < full; i++)
+        hr_block_pool_publish(&s->pool, q->blocks.ids[i], &q->hashes[i], q->tokens + i * size);
+    q->n_published = full;
 }
 
-/* Tokens of q that this step may take under what is left of the budget. */
-static int64_t share(const hr_scheduler *s, const hr_seq *q, int64_t budget)
+void hr_scheduler_distrust(hr_scheduler *s, hr_seq *seq)
 {
-    int64_t n = q->n_tokens - q->n_computed, most = s->options.long_prefill_token_threshold;
+    for (int32_t i = 0; i < seq->blocks.n; i++)
+        hr_block_pool_withdraw(&s->pool, seq->blocks.ids[i]);
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+/* A step being planned. */
+typedef struct planning {
+    hr_scheduler *s;
+    hr_step_plan *plan;
+    int64_t prefill; /* tokens that prompts may still take */
+    bool preempted;
+} planning;
+
+static bool decodes(const hr_seq *q)
+{
+    return q->n_tokens - q->n_computed == 1;
+}
+
+/* Tokens of q, computed up to `from`, that this step may take under what is left of the budgets. */
+static int64_t share(const planning *p, const hr_seq *q, int64_t from)
+{
+    const hr_scheduler_options *o = &p->s->options;
+    int64_t n = q->n_tokens - from, most = o->long_prefill_token_threshold;
     if (most > 0 && n > most) n = most;
+    if (n > 1 && n > p->prefill) n = p->prefill;
+    int64_t budget = o->max_num_batched_tokens - p->plan->n_tokens;
     return n < budget ? n : budget;
 }
 
-static void schedule(hr_step_plan *plan, hr_seq *q, int64_t count)
+static void schedule(planning *p, hr_seq *q, int64_t count)
 {
+    hr_step_plan *plan = p->plan;
     bool samples = q->n_computed + count == q->n_tokens;
     plan->items[plan->n_items++] =
         (hr_step_item){ .seq = q, .start = q->n_computed, .count = count, .samples = samples };
     plan->n_tokens += count;
     plan->n_rows += samples;
+    if (count > 1) p->prefill -= count;
 }
 
-/* Running sequences first, in order of admission; the latest make room for the earliest. */
-static void plan_running(hr_scheduler *s, hr_step_plan *plan)
+static void unschedule(planning *p, const hr_seq *q)
 {
+    hr_step_plan *plan = p->plan;
+    int64_t i = 0;
+    while (i < plan->n_items && plan->items[i].seq != q) i++;
+    if (i == plan->n_items) return;
+    plan->n_tokens -= plan->items[i].count;
+    plan->n_rows -= plan->items[i].samples;
+    if (plan->items[i].count > 1) p->prefill += plan->items[i].count;
+    for (plan->n_items--; i < plan->n_items; i++) plan->items[i] = plan->items[i + 1];
+}
+
+/* Who gives way: the latest admitted, or the one with the worst priority and latest arrival. */
+static hr_seq *victim_of(const hr_scheduler *s)
+{
+    hr_seq *worst = s->running.last;
+    if (s->options.policy == HR_POLICY_FCFS) return worst;
+    for (hr_seq *q = s->running.first; q; q = q->next)
+        if (hr_waiting_before(worst, q)) worst = q;
+    return worst;
+}
+
+/* Frees its blocks; it will be computed again from its tokens, as far as the cache forgets them. */
+static void preempt(planning *p, hr_seq *victim)
+{
+    hr_scheduler *s = p->s;
+    unschedule(p, victim);
+    running_remove(&s->running, victim);
+    release(s, victim);
+    victim->preemptions++;
+    s->counts.preemptions++;
+    p->preempted = true;
+    victim->state = HR_SEQ_WAITING;
+    hr_waiting_add(&s->waiting, victim);
+}
+
+/* Schedules running sequences that decode, or those that do not; each may push out who is to give
+ * way, even if it had its place in the step already. */
+static void plan_running(planning *p, bool decoding)
+{
+    hr_scheduler *s = p->s;
     for (hr_seq *q = s->running.first, *next; q; q = next) {
         next = q->next;
-        int64_t n = share(s, q, s->options.max_num_batched_tokens - plan->n_tokens);
-        if (n == 0) break;
-        while (
-            !hr_block_list_cover(&q->blocks, &s->pool, q->n_computed + n, s->options.block_size)) {
-            hr_seq *victim = preempt_last(s);
-            if (victim == q) return; /* alone it always fits: admission checked that */
+        if (decodes(q) != decoding) continue;
+        int64_t n = share(p, q, q->n_computed);
+        if (n == 0) return;
+        bool out = false; /* alone it always fits: its request was checked */
+        while (!out && !hr_block_list_cover(&q->blocks, &s->pool, q->n_computed + n,
+                                            s->options.block_size)) {
+            hr_seq *victim = victim_of(s);
+            out = victim == q;
+            if (victim == next) next = victim->next;
+            preempt(p, victim);
         }
-        schedule(plan, q, n);
-        next = q->next;
+        if (!out) schedule(p, q, n);
     }
 }
 
-static void plan_waiting(hr_scheduler *s, hr_step_plan *plan)
+static void admit(hr_scheduler *s, hr_seq *q)
 {
-    while (s->waiting.first && s->running.n < s->options.max_num_seqs) {
+    hr_waiting_remove(&s->waiting, q);
+    running_add(&s->running, q);
+    q->state = HR_SEQ_RUNNING;
+    q->slot = s->slots[--s->n_slots];
+    hr_sampler_state *state = &q->sampling;
+    hr_sampler_state_set_slots(state, hr_sampler_state_wants_counts(state) ? q->slot : 0,
+                               hr_sampler_state_wants_allowed(state) ? q->slot : 0);
+    dequeue(s, q);
+    if (q->started_s > 0) return;
+    q->started_s = hr_now_s();
+    q->cached = q->n_computed;
+    if (!q->hashes || q->prompt) return;
+    s->counts.prefix_queries += (uint64_t)q->n_prompt;
+    s->counts.prefix_hits += (uint64_t)q->cached;
+}
+
+static void plan_waiting(planning *p)
+{
+    hr_scheduler *s = p->s;
+    while (s->waiting.first && s->running.n < s->options.max_num_seqs && s->pool.n_free &&
+           p->plan->n_tokens < s->options.max_num_batched_tokens) {
         hr_seq *q = s->waiting.first;
-        int64_t n = share(s, q, s->options.max_num_batched_tokens - plan->n_tokens);
+        int32_t found = find_prefix(s, q);
+        int64_t from = found * s->options.block_size, n = share(p, q, from);
         if (n == 0) return;
-        if (!hr_block_list_cover(&q->blocks, &s->pool, q->n_computed + n, s->options.block_size))
+        if (!hr_block_list_adopt(&q->blocks, &s->pool, found, from + n, s->options.block_size))
             return;
+        q->n_computed = from;
+        q->n_published = found;
         admit(s, q);
-        schedule(plan, q, n);
+        schedule(p, q, n);
+        publish(s, q, from + n);
     }
+}
+
+/* Tokens that prompts get in a step in which `answers` sequences decode. */
+static int64_t prefill_beside(const hr_scheduler *s, int64_t answers)
+{
+    int64_t waiting = s->waiting.n + s->running.n - answers;
+    int64_t n = answers * PREFILL_PER_ANSWER, other = waiting * PREFILL_PER_WAITING;
+    if (n < other) n = other;
+    return n < PREFILL_LEAST ? PREFILL_LEAST : n;
 }
 
 void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan)
 {
     plan->n_items = plan->n_tokens = plan->n_rows = 0;
-    uint64_t before = s->preemptions;
-    plan_running(s, plan);
+    planning p = { .s = s, .plan = plan, .prefill = INT64_MAX };
+    plan_running(&p, true);
+    if (plan->n_items && s->options.long_prefill_token_threshold == 0)
+        p.prefill = prefill_beside(s, plan->n_items);
+    plan_running(&p, false);
+    for (int64_t i = 0; i < plan->n_items; i++) /* from here on nobody is pushed out */
+        publish(s, plan->items[i].seq, plan->items[i].start + plan->items[i].count);
     /* blocks were short a moment ago: letting others in would only push them out again */
-    if (s->preemptions == before) plan_waiting(s, plan);
+    if (!p.preempted) plan_waiting(&p);
 }
 
 void hr_scheduler_commit(hr_scheduler *s, const hr_step_plan *plan)

@@ -2,7 +2,7 @@
 #ifndef HEADRACE_ENGINE_SCHEDULER_H
 #define HEADRACE_ENGINE_SCHEDULER_H
 
-#include "engine/seq.h"
+#include "engine/waiting.h"
 
 /* Tokens [start, start + count) of one sequence. */
 typedef struct hr_step_item {
@@ -24,25 +24,40 @@ typedef enum hr_policy {
 
 typedef struct hr_scheduler_options {
     int64_t max_num_seqs, max_num_batched_tokens;
-    int64_t
-        long_prefill_token_threshold; /* most prompt tokens of one sequence a step; 0 = budget */
+    int64_t long_prefill_token_threshold; /* most prompt tokens of one sequence a step; 0 = the
+                                             budget, and beside answers as much work as theirs */
     int64_t block_size;
     int32_t blocks; /* in the cache */
+    hr_policy policy;
+    bool prefix_caching;
 } hr_scheduler_options;
 
-typedef struct hr_seq_list {
+/* Sequences in order of admission. */
+typedef struct hr_running {
     hr_seq *first, *last;
     int64_t n;
-} hr_seq_list;
+} hr_running;
+
+/* What has happened so far. */
+typedef struct hr_scheduler_counts {
+    uint64_t preemptions;
+    uint64_t prefix_queries, prefix_hits; /* prompt tokens at first admission */
+    uint64_t dequeued_requests; /* requests that run or have ended, of those that were queued */
+    uint64_t dequeued_tokens;   /* of their prompts */
+} hr_scheduler_counts;
+
+#define HR_SCHEDULER_CHAINS 4096
 
 typedef struct hr_scheduler {
     hr_scheduler_options options;
     hr_block_pool pool;
-    hr_seq_list waiting; /* first come, first served; preempted ones go back to the front */
-    hr_seq_list running; /* in order of admission */
-    int32_t *slots;      /* owned [max_num_seqs]: free rows of the device tables, 1..max_num_seqs */
+    hr_waiting waiting; /* preempted ones, too: in their old place */
+    hr_running running;
+    hr_seq **chains;          /* owned [HR_SCHEDULER_CHAINS]: every sequence, by its request */
+    hr_prefix_hasher *hasher; /* owned; NULL without prefix caching */
+    int32_t *slots; /* owned [max_num_seqs]: free rows of the device tables, 1..max_num_seqs */
     int64_t n_slots;
-    uint64_t preemptions;
+    hr_scheduler_counts counts;
 } hr_scheduler;
 
 HR_MUST_USE hr_status hr_scheduler_init(hr_scheduler *s, const hr_scheduler_options *o);
@@ -53,8 +68,10 @@ void hr_step_plan_deinit(hr_step_plan *p);
 void hr_scheduler_add(hr_scheduler *s, hr_seq *seq);
 /* Takes it off its list and gives its blocks back; the sequence is the caller's again. */
 void hr_scheduler_remove(hr_scheduler *s, hr_seq *seq);
+/* What its blocks hold is wrong: nobody may find them again. */
+void hr_scheduler_distrust(hr_scheduler *s, hr_seq *seq);
 /* NULL when unknown. */
-hr_seq *hr_scheduler_find(hr_scheduler *s, uint64_t request, uint32_t choice);
+hr_seq *hr_scheduler_find(const hr_scheduler *s, uint64_t request, uint32_t choice);
 /* Fills the plan; n_items 0 = nothing to do. Marks nothing as computed. No malloc. */
 void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan);
 /* After the step ran: its tokens are computed. */

@@ -1,7 +1,8 @@
 /* Making and freeing sequences.
  *
- * Text thread. One arena holds all that a sequence will need while it runs, sized by what it may
- * become (prompt + max_tokens), so that a step never allocates. */
+ * Input and output thread. All that a sequence will need while it runs is there from the start,
+ * sized by what it may become (prompt + max_tokens), so that a step never allocates. That room is
+ * not cleared: what a short answer never reaches costs no memory. */
 #include "engine/seq.h"
 
 #include <string.h>
@@ -35,12 +36,20 @@ static hr_status set_stop_ids(hr_seq *s, const hr_seq_spec *spec)
 static hr_status set_arrays(hr_seq *s, const hr_seq_spec *spec)
 {
     s->capacity = spec->n_prompt + spec->max_tokens;
+    int64_t full = spec->hashes ? s->capacity / spec->block_size : 0;
     s->blocks.capacity = (int32_t)((s->capacity + spec->block_size - 1) / spec->block_size);
-    s->tokens = hr_arena_array(&s->arena, (size_t)s->capacity, sizeof *s->tokens);
-    s->blocks.ids = hr_arena_array(&s->arena, (size_t)s->blocks.capacity, sizeof *s->blocks.ids);
-    if (!s->tokens || !s->blocks.ids)
+    size_t ids = (size_t)s->capacity + (size_t)s->blocks.capacity, bytes;
+    bool fits = hr_mul_add((size_t)full, sizeof *s->hashes, 0, &bytes) &&
+                hr_mul_add(ids, sizeof *s->tokens, bytes, &bytes);
+    s->room = fits ? hr_alloc(bytes) : NULL;
+    if (!s->room)
         return hr_fail(HR_RESOURCE_EXHAUSTED, "sequence of %lld tokens", (long long)s->capacity);
+    if (spec->hashes) s->hashes = s->room;
+    s->tokens = (int32_t *)((char *)s->room + (size_t)full * sizeof *s->hashes);
+    s->blocks.ids = s->tokens + s->capacity;
     memcpy(s->tokens, spec->prompt, (size_t)spec->n_prompt * sizeof *s->tokens);
+    s->n_hashed = spec->hashes ? spec->n_prompt / spec->block_size : 0;
+    if (s->n_hashed) memcpy(s->hashes, spec->hashes, (size_t)s->n_hashed * sizeof *s->hashes);
     return HR_OK;
 }
 
@@ -52,6 +61,9 @@ hr_status hr_seq_create(const hr_seq_spec *spec, hr_seq **out)
     s->msg.kind = HR_MSG_SEQ;
     s->request = spec->request;
     s->choice = spec->choice;
+    s->priority = spec->priority;
+    s->cache_key = spec->cache_key;
+    s->queued_tokens = -1;
     s->n_tokens = s->n_prompt = spec->n_prompt;
     s->max_tokens = spec->max_tokens;
     s->stop_id = -1;
@@ -76,6 +88,7 @@ void hr_seq_destroy(hr_seq *s)
     if (!s) return;
     hr_prompt_logprobs_destroy(s->prompt);
     hr_arena_deinit(&s->arena);
+    hr_free(s->room);
     hr_free(s);
 }
 

@@ -1,7 +1,7 @@
 /* A sequence: one choice of one request, from its prompt to its last token.
  *
- * Made on the text thread with everything it will ever need, so that the engine thread allocates
- * nothing; moved to the engine thread with its queue, and back when it has ended. */
+ * Made on the input thread with everything it will ever need, so that the engine thread allocates
+ * nothing; moved to the engine thread, and on to the output thread when it has ended. */
 #ifndef HEADRACE_ENGINE_SEQ_H
 #define HEADRACE_ENGINE_SEQ_H
 
@@ -21,7 +21,7 @@ typedef enum hr_seq_state { HR_SEQ_WAITING, HR_SEQ_RUNNING, HR_SEQ_ENDED } hr_se
 
 const char *hr_finish_name(hr_finish f); /* "stop" …; NULL for NONE */
 
-/* Log-probabilities of a prompt, filled chunk by chunk, handed to the text thread when whole. */
+/* Log-probabilities of a prompt, filled chunk by chunk, handed to the output thread when whole. */
 typedef struct hr_prompt_logprobs {
     hr_msg msg;
     uint64_t request;
@@ -39,11 +39,17 @@ struct hr_seq {
     hr_msg msg; /* HR_MSG_SEQ; first */
     uint64_t request;
     uint32_t choice;
-    hr_arena arena;  /* owns every array below and this struct's sampling state */
+    int64_t priority;
+    hr_arena arena;  /* owns stop_ids and the sampling state's arrays */
+    void *room;      /* owned: tokens, block ids and hashes, touched only as far as it gets */
     int32_t *tokens; /* [capacity]: prompt, then output */
     int64_t n_tokens, n_prompt, capacity;
     int64_t n_computed; /* positions whose keys and values are in the cache */
     hr_block_list blocks;
+    hr_block_hash *hashes; /* [capacity / block size] of its full blocks; NULL = not cached */
+    int64_t n_hashed;      /* made so far */
+    int64_t n_published;   /* of the blocks it holds, those made findable */
+    hr_str cache_key;      /* borrowed from the request: its blocks are shared under this alone */
     hr_sampler_state sampling;
     int32_t *stop_ids; /* [n_stop]: ids that end it, first the EOS ids (unless ignored) */
     size_t n_stop, n_eos;
@@ -53,10 +59,13 @@ struct hr_seq {
     hr_finish finish;
     int32_t stop_id; /* the stop id that ended it, -1 = EOS or none */
     int64_t preemptions;
+    int64_t queued_tokens;   /* what its request weighs in the queue; < 0 = counted elsewhere */
     int32_t slot;            /* row of the device tables while it runs; 0 = none */
     double started_s;        /* hr_now_s: first scheduled; 0 = not yet */
     int64_t cached;          /* prompt tokens first taken from the prefix cache */
-    hr_seq *next, *previous; /* scheduler's lists */
+    hr_seq *next, *previous; /* siblings in the waiting heap, neighbours while it runs */
+    hr_seq *child;           /* first below it in the waiting heap */
+    hr_seq *chain;           /* next of its chain in the scheduler's index */
 };
 
 /* What a sequence needs to know to be made. */
@@ -67,6 +76,9 @@ typedef struct hr_seq_spec {
     int64_t n_prompt;
     int64_t max_tokens; /* ≥ 1, prompt + max_tokens ≤ max_model_len */
     int64_t block_size;
+    int64_t priority;
+    const hr_block_hash *hashes; /* [n_prompt / block size], copied; NULL = not cached */
+    hr_str cache_key;            /* borrowed; outlives the sequence */
     const hr_sampling *sampling; /* borrowed; outlives the sequence */
     const hr_sampler_limits *limits;
     const int64_t *eos; /* [n_eos], ids in [0, vocab) */

@@ -122,7 +122,7 @@ static void the_latest_makes_room(void **state)
         run(&s, &p);
         if (a->state == HR_SEQ_RUNNING && hr_seq_outputs(a) == 20) hr_scheduler_remove(&s, a);
     }
-    assert_true(s.preemptions > 0);
+    assert_true(s.counts.preemptions > 0);
     assert_int_equal(a->preemptions, 0); /* the first one never gives way */
     assert_true(b->preemptions > 0);
     assert_int_equal(hr_seq_outputs(b), 20); /* and the other still gets its tokens */
@@ -174,7 +174,7 @@ static void random_traffic(void **state)
             if (hr_seq_outputs(q) == q->max_tokens || rand() % 50 == 0) end(&s, q);
         }
     }
-    assert_true(s.preemptions > 0);
+    assert_true(s.counts.preemptions > 0);
     while (s.running.first) end(&s, s.running.first);
     while (s.waiting.first) end(&s, s.waiting.first);
     deinit(&s, &p);
