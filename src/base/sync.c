@@ -53,21 +53,26 @@ static void wake(const hr_queue *q)
     (void)n;
 }
 
-bool hr_queue_push(hr_queue *q, hr_queue_node *n)
+bool hr_queue_push_all(hr_queue *q, hr_queue_node *first, hr_queue_node *last, size_t n)
 {
-    n->next = NULL;
+    last->next = NULL;
     pthread_mutex_lock(&q->lock);
     bool open = !q->closed;
     if (open) {
-        if (q->last) q->last->next = n;
-        else q->first = n;
-        q->last = n;
-        q->length++;
+        if (q->last) q->last->next = first;
+        else q->first = first;
+        q->last = last;
+        q->length += n;
         pthread_cond_signal(&q->ready);
     }
     pthread_mutex_unlock(&q->lock);
     if (open) wake(q);
     return open;
+}
+
+bool hr_queue_push(hr_queue *q, hr_queue_node *n)
+{
+    return hr_queue_push_all(q, n, n, 1);
 }
 
 static hr_queue_node *take(hr_queue *q)

@@ -21,6 +21,11 @@ static inline void hr_counter_add(hr_counter *c, uint64_t n)
     /* relaxed: a statistic orders nothing */
     atomic_fetch_add_explicit(&c->value, n, memory_order_relaxed);
 }
+/* The value after adding: for limits that hold over all threads. */
+static inline uint64_t hr_counter_add_get(hr_counter *c, uint64_t n)
+{
+    return atomic_fetch_add_explicit(&c->value, n, memory_order_relaxed) + n; /* as above */
+}
 /* For a number that one thread owns and others look at. */
 static inline void hr_counter_set(hr_counter *c, uint64_t n)
 {
@@ -96,6 +101,9 @@ HR_MUST_USE hr_status hr_queue_init(hr_queue *q, int wake_fd);
 void hr_queue_deinit(hr_queue *q); /* the owner has drained it */
 /* False when the queue is closed: the item is still the caller's. */
 HR_MUST_USE bool hr_queue_push(hr_queue *q, hr_queue_node *n);
+/* n items joined by their nodes, at once, with one wake-up. */
+HR_MUST_USE bool hr_queue_push_all(hr_queue *q, hr_queue_node *first, hr_queue_node *last,
+                                   size_t n);
 hr_queue_node *hr_queue_try_pop(hr_queue *q);
 /* Waits for an item, a close (NULL), or timeout_ms (NULL; < 0 = for ever). */
 hr_queue_node *hr_queue_pop(hr_queue *q, int timeout_ms);

@@ -1,7 +1,7 @@
-/* Making and ending an engine; the thread-safe door.
+/* Making and ending an engine.
  *
- * Runs on the caller's threads. It starts two threads and owns their queues; everything else in
- * here only reads what was fixed before the engine was ready. */
+ * Runs on the caller's threads. It starts three threads and owns the queues between them; each
+ * thread ends when its queue is closed and empty, from the input to the output. */
 #include "engine/engine.h"
 
 #include <errno.h>
@@ -9,7 +9,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/exact.h"
 #include "base/log.h"
 #include "engine/engine_int.h"
 
@@ -91,7 +90,13 @@ static hr_status load_text(hr_engine *e)
     const hr_model_vocab *v = hr_model_vocab_get(e->model);
     if (e->options.chat_template) e->chat_template = hr_str_c(e->options.chat_template);
     else if (v->n_templates) e->chat_template = v->templates[0].text;
-    return hr_engine_load_tokenizer(e->model, &e->tokenizer);
+    HR_TRY(hr_engine_load_tokenizer(e->model, &e->tokenizer));
+    int32_t size = e->tokenizer ? (int32_t)hr_tokenizer_size(e->tokenizer) : 0;
+    for (int32_t id = 0; id < size; id++) {
+        size_t n = hr_tokenizer_token_bytes(e->tokenizer, id).n;
+        if (n > e->longest_token) e->longest_token = n;
+    }
+    return HR_OK;
 }
 
 static hr_status init_queues(hr_engine *e)
@@ -99,7 +104,8 @@ static hr_status init_queues(hr_engine *e)
     e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (e->wake_fd < 0) return hr_fail(HR_RESOURCE_EXHAUSTED, "eventfd: %s", strerror(errno));
     HR_TRY(hr_queue_init(&e->to_engine, -1));
-    HR_TRY(hr_queue_init(&e->to_text, -1));
+    HR_TRY(hr_queue_init(&e->to_input, -1));
+    HR_TRY(hr_queue_init(&e->to_output, -1));
     HR_TRY(hr_queue_init(&e->free_steps, -1));
     HR_TRY(hr_queue_init(&e->ready, -1));
     return hr_queue_init(&e->to_caller, e->wake_fd);
@@ -129,9 +135,11 @@ static hr_status start(hr_engine *e, const headrace_options *o)
     hr_status st = init_queues(e);
     if (!st) st = hr_histogram_init(&e->stats.iteration_tokens, iteration_bounds, 13);
     if (!st) st = hr_engine_open(e, o);
-    if (!st) st = hr_text_create(e, &e->text);
+    if (!st) st = hr_reader_create(e, &e->reader);
+    if (!st) st = hr_writer_create(e, &e->writer);
     e->load_s = hr_now_s() - begin;
-    if (!st) st = hr_thread_start(&e->text_thread, "hr-text", hr_text_loop, e);
+    if (!st) st = hr_thread_start(&e->output_thread, "hr-output", hr_writer_loop, e);
+    if (!st) st = hr_thread_start(&e->input_thread, "hr-input", hr_reader_loop, e);
     if (!st) st = hr_thread_start(&e->engine_thread, "hr-engine", hr_engine_loop, e);
     return st ? st : await_ready(e);
 }
@@ -168,7 +176,8 @@ static void destroy_queues(hr_engine *e)
         hr_engine_event_destroy((hr_engine_event *)n);
     drain(&e->ready);
     hr_queue_deinit(&e->to_caller);
-    hr_queue_deinit(&e->to_text);
+    hr_queue_deinit(&e->to_input);
+    hr_queue_deinit(&e->to_output);
     hr_queue_deinit(&e->to_engine);
     hr_queue_deinit(&e->free_steps);
     hr_queue_deinit(&e->ready);
@@ -179,11 +188,15 @@ void hr_engine_destroy(hr_engine *e)
 {
     if (!e) return;
     hr_flag_set(&e->stop, 1);
-    if (e->wake_fd >= 0) hr_queue_close(&e->to_engine);
+    bool queues = e->wake_fd >= 0;
+    if (queues) hr_queue_close(&e->to_input);
+    hr_thread_join(&e->input_thread);
+    if (queues) hr_queue_close(&e->to_engine);
     hr_thread_join(&e->engine_thread);
-    if (e->wake_fd >= 0) hr_queue_close(&e->to_text);
-    hr_thread_join(&e->text_thread);
-    hr_text_destroy(e->text);
+    if (queues) hr_queue_close(&e->to_output);
+    hr_thread_join(&e->output_thread);
+    hr_reader_destroy(e->reader);
+    hr_writer_destroy(e->writer);
     destroy_queues(e);
     hr_ledger_deinit(&e->ledger);
     hr_histogram_deinit(&e->stats.iteration_tokens);
@@ -192,112 +205,4 @@ void hr_engine_destroy(hr_engine *e)
     hr_buf_deinit(&e->numerics);
     hr_arena_deinit(&e->arena);
     hr_free(e);
-}
-
-/* ---- the door -------------------------------------------------------------------------------- */
-
-hr_sampler_limits hr_engine_sampler_limits(const hr_engine *e)
-{
-    return (hr_sampler_limits){ .vocab = e->shapes.sampler.vocab,
-                                .used_vocab = e->shapes.sampler.used_vocab,
-                                .max_model_len = e->max_model_len,
-                                .max_logprobs = e->options.max_logprobs };
-}
-
-/* The seed of a request that brought none, under --seed: 63 bits of both numbers. */
-static int64_t draw_seed(const hr_engine *e, uint64_t id)
-{
-    uint64_t own = (uint64_t)e->options.seed;
-    uint32_t out[4], key[2] = { (uint32_t)own, (uint32_t)(own >> 32) };
-    hr_exact_philox((uint32_t[4]){ (uint32_t)id, (uint32_t)(id >> 32), 0, 1 }, key, out);
-    return (int64_t)((out[0] | (uint64_t)out[1] << 32) >> 1);
-}
-
-hr_status hr_engine_submit(hr_engine *e, hr_request *r, uint64_t *id)
-{
-    uint64_t sequences = r->kind == HR_REQUEST_GENERATE ? (uint64_t)r->sampling.n : 0;
-    r->id = *id = hr_counter_next(&e->next_id);
-    if (r->sampling.seed == -1) r->sampling.seed = draw_seed(e, r->id);
-    r->submitted_s = hr_now_s();
-    hr_counter_add(&e->stats.submitted, sequences);
-    if (hr_queue_push(&e->to_text, &r->msg.node)) return HR_OK;
-    hr_counter_add(&e->stats.submitted, 0 - sequences);
-    hr_request_destroy(r);
-    return hr_fail(HR_UNAVAILABLE, "the engine is stopping");
-}
-
-hr_status hr_engine_cancel(hr_engine *e, uint64_t id)
-{
-    hr_cancel *c = hr_new0(hr_cancel);
-    if (!c) return hr_fail(HR_RESOURCE_EXHAUSTED, "cancel");
-    c->msg.kind = HR_MSG_CANCEL;
-    c->request = id;
-    c->choice = HR_ALL_CHOICES;
-    if (hr_queue_push(&e->to_text, &c->msg.node)) return HR_OK;
-    hr_free(c);
-    return hr_fail(HR_UNAVAILABLE, "the engine is stopping");
-}
-
-hr_engine_event *hr_engine_poll(hr_engine *e, int timeout_ms)
-{
-    uint64_t count;
-    ssize_t n =
-        read(e->wake_fd, &count, sizeof count); /* events pushed from here on set it again */
-    (void)n;
-    hr_engine_event *v = (hr_engine_event *)hr_queue_pop(&e->to_caller, timeout_ms);
-    if (v && hr_queue_length(&e->to_caller)) {
-        uint64_t one = 1; /* more are waiting: stay readable */
-        n = write(e->wake_fd, &one, sizeof one);
-    }
-    return v;
-}
-
-void hr_engine_event_destroy(hr_engine_event *v)
-{
-    if (!v) return;
-    hr_arena_deinit(&v->arena);
-    hr_free(v);
-}
-
-void hr_engine_gauges_get(const hr_engine *e, hr_engine_gauges *out)
-{
-    const hr_engine_stats *s = &e->stats;
-    *out = (hr_engine_gauges){
-        .running = hr_counter_get(&s->running),
-        .waiting = hr_counter_get(&s->waiting) + hr_counter_get(&s->submitted),
-        .blocks = e->shapes.build.blocks,
-        .blocks_in_use = (int64_t)hr_counter_get(&s->blocks_in_use),
-        .prompt_tokens = hr_counter_get(&s->prompt_tokens),
-        .generation_tokens = hr_counter_get(&s->generation_tokens),
-        .preemptions = hr_counter_get(&s->preemptions),
-        .prefix_queries = hr_counter_get(&s->prefix_queries),
-        .prefix_hits = hr_counter_get(&s->prefix_hits),
-        .late_compilations = hr_counter_get(&e->ledger.late),
-        .steps = hr_counter_get(&s->steps),
-    };
-}
-
-const hr_histogram *hr_engine_iteration_tokens(const hr_engine *e)
-{
-    return &e->stats.iteration_tokens;
-}
-
-int64_t hr_engine_max_model_len(const hr_engine *e)
-{
-    return e->max_model_len;
-}
-
-const hr_tokenizer *hr_engine_tokenizer(const hr_engine *e)
-{
-    return e->tokenizer;
-}
-
-const hr_model *hr_engine_model(const hr_engine *e)
-{
-    return e->model;
-}
-
-const hr_ledger *hr_engine_ledger(const hr_engine *e)
-{
-    return &e->ledger;
 }

@@ -27,7 +27,7 @@ hr_sampler_limits hr_engine_sampler_limits(const hr_engine *e);
 
 HR_MUST_USE hr_status hr_engine_create(const headrace_options *o, hr_engine **out);
 void hr_engine_destroy(hr_engine *e);
-/* Takes the request; thread-safe. */
+/* Takes the request; thread-safe. UNAVAILABLE when the queue is full or the engine is stopping. */
 HR_MUST_USE hr_status hr_engine_submit(hr_engine *e, hr_request *r, uint64_t *id);
 HR_MUST_USE hr_status hr_engine_cancel(hr_engine *e, uint64_t id);
 
@@ -36,7 +36,9 @@ typedef struct hr_engine_event {
     hr_queue_node node; /* first */
     hr_arena arena;     /* owns what the event points to */
     headrace_event event;
-    size_t start, end; /* TOKENS: its text within the choice's, bytes; for the text thread */
+    headrace_token token; /* TOKENS: what event.tokens points to */
+    char small[40];       /* its text, when short */
+    size_t start, end;    /* TOKENS: its text within the choice's, bytes; for the output thread */
 } hr_engine_event;
 
 /* NULL when none came within timeout_ms (< 0 = for ever). */

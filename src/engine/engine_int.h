@@ -6,9 +6,9 @@
 #include "engine/measure.h"
 #include "engine/warmup.h"
 
-#define HR_STEP_MESSAGES 4 /* steps that the text thread may be behind */
+#define HR_STEP_MESSAGES 4 /* steps that the output thread may be behind */
 
-/* The new tokens of one step, from the engine thread to the text thread. Recycled. */
+/* The new tokens of one step, from the engine thread to the output thread. Recycled. */
 typedef struct hr_step_row {
     uint64_t request;
     uint32_t choice;
@@ -32,13 +32,22 @@ typedef struct hr_step_message {
     float *extra_logprobs; /* [max_num_seqs,128] */
 } hr_step_message;
 
+/* Events in order, joined by their nodes. */
+typedef struct hr_event_list {
+    hr_engine_event *first, *last; /* owned */
+    size_t n;
+} hr_event_list;
+
+typedef struct hr_choice hr_choice; /* text_int.h */
+
 struct hr_request {
-    hr_msg msg; /* HR_MSG_REQUEST; first */
+    hr_msg msg; /* HR_MSG_REQUEST, then HR_MSG_REPLY; first */
     uint64_t id;
     hr_request_kind kind;
-    double submitted_s; /* hr_now_s */
-    hr_arena arena;     /* owns every pointer below */
-    hr_str prompt;      /* text; n 0 with prompt_ids or messages */
+    double submitted_s;     /* hr_now_s */
+    uint64_t queued_tokens; /* what it weighs in the queue until it is tokenised */
+    hr_arena arena;         /* owns every pointer below */
+    hr_str prompt;          /* text; n 0 with prompt_ids or messages */
     bool has_prompt, add_special_tokens, add_generation_prompt, continue_final_message;
     const int32_t *prompt_ids;
     size_t n_prompt_ids;
@@ -46,7 +55,17 @@ struct hr_request {
     int64_t priority;
     hr_str cache_salt; /* p NULL = none */
     hr_sampling sampling;
-    int32_t *extra_ids; /* logprob_token_ids as i32 [sampling.n_logprob_token_ids] */
+
+    /* its answer: the input thread's, then the output thread's */
+    hr_request *next;      /* in the list or chain of whose it is */
+    hr_ids ids;            /* the ids its prompt came to */
+    hr_block_hash *hashes; /* arena: of the prompt's full blocks; NULL = not cached */
+    hr_choice *choices;    /* owned [sampling.n] */
+    uint32_t in_engine;    /* sequences not yet back */
+    bool score_only;       /* max_tokens 0: the one token drawn is dropped */
+    bool failed;           /* its FAILED is out */
+    hr_event_list events;  /* what it has to say once it gets to the output thread */
+    hr_engine_event *done; /* owned: its last event, made with it */
 };
 
 /* Counters that other threads read. */
@@ -54,14 +73,16 @@ typedef struct hr_engine_stats {
     hr_counter steps, preemptions;
     hr_counter prefill_ns, decode_ns, prefill_tokens, decode_tokens;
     hr_counter submitted;                        /* sequences not yet with the scheduler */
+    hr_counter queued_requests, queued_tokens;   /* not yet running, as --max-num-queued-* count */
     hr_counter running, waiting, blocks_in_use;  /* the scheduler's, set after each change */
     hr_counter prompt_tokens, generation_tokens; /* of what was answered */
     hr_counter prefix_queries, prefix_hits;      /* prompt tokens looked up, found */
     hr_histogram iteration_tokens;
 } hr_engine_stats;
 
-/* State of the text thread; text.c. */
-typedef struct hr_text hr_text;
+/* State of the two text threads: input.c, output.c. */
+typedef struct hr_reader hr_reader;
+typedef struct hr_writer hr_writer;
 
 struct headrace_engine {
     /* fixed once the engine is ready */
@@ -69,7 +90,8 @@ struct headrace_engine {
     hr_arena arena;
     hr_model *model;         /* counted */
     hr_tokenizer *tokenizer; /* owned; NULL = the checkpoint has none */
-    hr_str chat_template;    /* borrowed from the model; n 0 = none */
+    size_t longest_token;    /* bytes; 0 = not known */
+    hr_str chat_template;    /* borrowed from the model or the options; n 0 = none */
     hr_shapes shapes;
     hr_policy policy;
     hr_dtype activation;
@@ -91,12 +113,16 @@ struct headrace_engine {
     hr_step_plan plan;
     hr_step_message *steps[HR_STEP_MESSAGES]; /* owned; they travel, and come back by free_steps */
     hr_ledger ledger;
+    struct {
+        uint64_t requests, tokens; /* of the scheduler's counts, those taken off the queue's */
+    } dequeued;
 
-    hr_text *text; /* text thread's */
+    hr_reader *reader; /* input thread's */
+    hr_writer *writer; /* output thread's */
 
     /* shared */
-    hr_thread engine_thread, text_thread;
-    hr_queue to_engine, to_text, to_caller, free_steps, ready;
+    hr_thread engine_thread, input_thread, output_thread;
+    hr_queue to_input, to_engine, to_output, to_caller, free_steps, ready;
     int wake_fd;
     hr_flag stop;
     hr_counter next_id;
@@ -113,9 +139,15 @@ HR_MUST_USE hr_status hr_engine_size_cache(hr_engine *e);
 size_t hr_engine_block_bytes(const hr_engine *e);
 /* loop.c: the engine thread. Sends one hr_fatal (code 0 = ready) to `ready`, then serves. */
 void *hr_engine_loop(void *engine);
-/* text.c: the text thread. */
-HR_MUST_USE hr_status hr_text_create(hr_engine *e, hr_text **out);
-void hr_text_destroy(hr_text *t);
-void *hr_text_loop(void *engine);
+/* input.c: the input thread. */
+HR_MUST_USE hr_status hr_reader_create(hr_engine *e, hr_reader **out);
+void hr_reader_destroy(hr_reader *t);
+void *hr_reader_loop(void *engine);
+/* output.c: the output thread. */
+HR_MUST_USE hr_status hr_writer_create(hr_engine *e, hr_writer **out);
+void hr_writer_destroy(hr_writer *t);
+void *hr_writer_loop(void *engine);
+/* Into a queue whose reader outlives the caller, and which therefore is open. */
+void hr_engine_push(hr_queue *q, hr_msg *m);
 
 #endif

@@ -118,14 +118,22 @@ static void show(hr_engine *e)
     hr_counter_set(&e->stats.preemptions, s->counts.preemptions);
     hr_counter_set(&e->stats.prefix_queries, s->counts.prefix_queries);
     hr_counter_set(&e->stats.prefix_hits, s->counts.prefix_hits);
+    hr_counter_add(&e->stats.queued_requests, e->dequeued.requests - s->counts.dequeued_requests);
+    hr_counter_add(&e->stats.queued_tokens, e->dequeued.tokens - s->counts.dequeued_tokens);
+    e->dequeued.requests = s->counts.dequeued_requests;
+    e->dequeued.tokens = s->counts.dequeued_tokens;
 }
 
-/* To the text thread, which outlives this one and so has an open queue. */
-static void to_text(hr_engine *e, hr_msg *m)
+void hr_engine_push(hr_queue *q, hr_msg *m)
 {
-    bool open = hr_queue_push(&e->to_text, &m->node);
+    bool open = hr_queue_push(q, &m->node);
     assert(open);
     (void)open;
+}
+
+static void to_output(hr_engine *e, hr_msg *m)
+{
+    hr_engine_push(&e->to_output, m);
 }
 
 static void end_sequence(hr_engine *e, hr_seq *q, hr_finish finish)
@@ -133,7 +141,7 @@ static void end_sequence(hr_engine *e, hr_seq *q, hr_finish finish)
     q->finish = finish;
     hr_scheduler_remove(&e->scheduler, q);
     show(e);
-    to_text(e, &q->msg);
+    to_output(e, &q->msg);
 }
 
 static void cancel(hr_engine *e, hr_cancel *c)
@@ -212,7 +220,7 @@ static void fill_row(hr_engine *e, hr_step_message *m, hr_seq *q, int64_t i)
 static void hand_over_prompt(hr_engine *e, hr_seq *q)
 {
     if (!q->prompt || q->prompt->done < q->prompt->n) return;
-    to_text(e, &q->prompt->msg);
+    to_output(e, &q->prompt->msg);
     q->prompt = NULL;
 }
 
@@ -227,7 +235,7 @@ static void publish(hr_engine *e, hr_step_message *m)
         fill_row(e, m, e->plan.items[i].seq, m->n);
         e->plan.items[i].finish = m->rows[m->n++].finish;
     }
-    to_text(e, &m->msg); /* from here on m is the text thread's */
+    to_output(e, &m->msg); /* from here on m is the output thread's */
     for (int64_t i = 0; i < e->plan.n_items; i++)
         if (e->plan.items[i].finish) end_sequence(e, e->plan.items[i].seq, e->plan.items[i].finish);
 }
@@ -266,7 +274,7 @@ static void end_all(hr_engine *e, hr_finish finish)
     while (e->scheduler.waiting.first) end_sequence(e, e->scheduler.waiting.first, finish);
 }
 
-/* What the thread has to say about itself, once: to the creator at start, to the text thread when
+/* What the thread has to say about itself, once: to the creator at start, to the output thread when
  * a step failed. */
 static bool announce(hr_queue *q, hr_status code)
 {
@@ -290,7 +298,7 @@ void *hr_engine_loop(void *engine)
         st = hr_flag_get(&e->stop) ? HR_OK : step(e);
         if (!st) continue;
         hr_log(HR_LOG_ERROR, "engine: the step failed: %s", hr_message());
-        announce(&e->to_text, st);
+        announce(&e->to_output, st);
     }
     hr_queue_close(&e->to_engine); /* what is pushed from here on, its sender keeps */
     for (hr_queue_node *n; (n = hr_queue_try_pop(&e->to_engine));) take(e, (hr_msg *)n);

@@ -1,19 +1,22 @@
-/* What crosses the queues between caller, text thread and engine thread.
+/* What crosses the queues between caller, input, engine and output thread.
  *
- * Every object moves once, forwards (caller → text → engine → text → caller); one arrow points
- * backwards: cancel. A message embeds hr_msg first and is freed by its last receiver. */
+ * Every object moves forwards only: caller → input → engine → output → caller, a request itself
+ * straight from input to output. One arrow points backwards: the cancel of a choice whose stop
+ * string was met. A message embeds hr_msg first and is freed by its last receiver. */
 #ifndef HEADRACE_ENGINE_MESSAGES_H
 #define HEADRACE_ENGINE_MESSAGES_H
 
 #include "base/sync.h"
 
 typedef enum hr_msg_kind {
-    HR_MSG_REQUEST, /* caller → text: hr_request */
-    HR_MSG_CANCEL,  /* caller → text → engine, or text → engine when a stop string is met */
-    HR_MSG_SEQ,     /* text → engine: a new sequence; engine → text: one that has ended */
-    HR_MSG_STEP,    /* engine → text: the tokens of a step */
-    HR_MSG_PROMPT,  /* engine → text: a prompt's log-probabilities */
-    HR_MSG_FATAL,   /* engine → text: the engine has stopped; every request fails */
+    HR_MSG_REQUEST, /* caller → input: hr_request */
+    HR_MSG_REPLY,   /* input → output: the hr_request, its sequences on their way to the engine */
+    HR_MSG_CANCEL, /* caller → engine, where it acts at once; and caller → input → engine, where
+                      it meets sequences that were still on their way; output → engine */
+    HR_MSG_SEQ,    /* input → engine: a new sequence; engine → output: one that has ended */
+    HR_MSG_STEP,   /* engine → output: the tokens of a step */
+    HR_MSG_PROMPT, /* engine → output: a prompt's log-probabilities */
+    HR_MSG_FATAL,  /* engine → output: the engine has stopped; every request fails */
 } hr_msg_kind;
 
 typedef struct hr_msg {
@@ -28,6 +31,8 @@ typedef struct hr_cancel {
     uint64_t request;
     uint32_t choice; /* HR_ALL_CHOICES = the whole request */
 } hr_cancel;
+
+hr_cancel *hr_cancel_new(uint64_t request, uint32_t choice); /* NULL when memory is short */
 
 typedef struct hr_fatal {
     hr_msg msg;

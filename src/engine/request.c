@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "engine/engine_int.h"
+#include "engine/text_int.h"
 
 static hr_status copy_bytes(hr_arena *a, const void *p, size_t n, size_t item, const void **out)
 {
@@ -185,9 +185,10 @@ hr_status hr_request_create(const hr_engine *e, const headrace_request *in, hr_r
     hr_request *r = hr_new0(hr_request);
     if (!r) return hr_fail(HR_RESOURCE_EXHAUSTED, "request");
     r->msg.kind = HR_MSG_REQUEST;
+    r->done = hr_event_new(HEADRACE_EVENT_DONE, 0, 0);
     headrace_sampling defaults;
     headrace_sampling_init(e, &defaults);
-    hr_status st = copy_prompt(e, r, in);
+    hr_status st = r->done ? copy_prompt(e, r, in) : hr_fail(HR_RESOURCE_EXHAUSTED, "request");
     if (!st) st = copy_place(e, r, in);
     if (!st) st = copy_sampling(e, r, in->sampling ? in->sampling : &defaults);
     if (st) {
@@ -206,6 +207,15 @@ void hr_request_set_kind(hr_request *r, hr_request_kind kind)
 void hr_request_destroy(hr_request *r)
 {
     if (!r) return;
+    for (int64_t i = 0; r->choices && i < r->sampling.n; i++) {
+        hr_event_list held = { r->choices[i].first, r->choices[i].last, 0 };
+        hr_event_list_destroy(&held);
+        hr_buf_deinit(&r->choices[i].text);
+    }
+    hr_free(r->choices);
+    hr_ids_deinit(&r->ids);
+    hr_event_list_destroy(&r->events);
+    hr_engine_event_destroy(r->done);
     hr_arena_deinit(&r->arena);
     hr_free(r);
 }

@@ -1,11 +1,11 @@
-/* Inside the text thread: requests on their way in, and their answers on the way out. */
+/* Inside the two text threads: requests on their way in, and their answers on the way out. */
 #ifndef HEADRACE_ENGINE_TEXT_INT_H
 #define HEADRACE_ENGINE_TEXT_INT_H
 
 #include "engine/engine_int.h"
 
 /* One choice being answered. */
-typedef struct hr_choice {
+struct hr_choice {
     hr_detok detok;
     hr_buf text;                   /* all of it so far, complete characters */
     size_t characters;             /* in text */
@@ -18,47 +18,58 @@ typedef struct hr_choice {
     int32_t stop_id;
     int64_t cached;                    /* prompt tokens from the prefix cache */
     double started_s, first_s, last_s; /* hr_now_s: scheduled, first and newest token; 0 = not */
-} hr_choice;
-
-typedef struct hr_reply hr_reply;
-struct hr_reply {
-    hr_reply *next;      /* in the table's chain */
-    hr_request *request; /* owned */
-    hr_ids prompt;       /* the ids it came to */
-    hr_choice *choices;  /* owned [sampling.n] */
-    uint32_t in_engine;  /* sequences not yet back */
-    bool score_only;     /* max_tokens 0: the one token drawn is dropped */
-    bool failed;
 };
+
+/* ---- the input thread ------------------------------------------------------------------------ */
+
+struct hr_reader {
+    hr_engine *engine; /* borrowed */
+    hr_tokenizer_scratch scratch;
+    struct hr_template *chat;           /* owned; NULL = the model has no chat template */
+    hr_prefix_hasher *hasher;           /* owned; NULL without prefix caching */
+    hr_request *pending, **pending_end; /* owned: taken from the queue, in order */
+};
+
+/* input_ids.c: the request's ids, checked against the context. */
+HR_MUST_USE hr_status hr_reader_encode(hr_reader *t, hr_request *r);
+/* Its choices and their sequences. */
+HR_MUST_USE hr_status hr_reader_sequences(hr_reader *t, hr_request *r, hr_seq **first);
+/* A text longer than any prompt can be is refused before it is tokenised. */
+HR_MUST_USE hr_status hr_reader_check_bytes(const hr_reader *t, const hr_request *r, size_t bytes);
+/* input_chat.c: messages rendered by the model's template, then tokenised by provenance. */
+HR_MUST_USE hr_status hr_reader_encode_chat(hr_reader *t, const hr_request *r, hr_ids *ids);
+
+/* ---- the output thread ----------------------------------------------------------------------- */
 
 #define HR_REPLY_CHAINS 1024
 
-struct hr_text {
-    hr_engine *engine; /* borrowed */
-    hr_tokenizer_scratch scratch;
-    struct hr_template *chat; /* owned; NULL = the model has no chat template */
-    hr_reply *chains[HR_REPLY_CHAINS];
-    hr_status fatal; /* the engine stopped with this */
+struct hr_writer {
+    hr_engine *engine;                   /* borrowed */
+    hr_request *chains[HR_REPLY_CHAINS]; /* owned: requests whose sequences are with the engine */
+    hr_event_list events;                /* owned: of the message at hand */
+    hr_status fatal;                     /* the engine stopped with this */
     char fatal_message[HR_MESSAGE_MAX];
 };
 
-/* text_input.c: the request's ids, checked against the context; then its sequences. */
-HR_MUST_USE hr_status hr_text_encode(hr_text *t, hr_request *r, hr_ids *ids);
-HR_MUST_USE hr_status hr_text_sequences(hr_text *t, hr_reply *reply, hr_seq **first);
-
-/* text_chat.c: messages rendered by the model's template, then tokenised by provenance. */
-HR_MUST_USE hr_status hr_text_encode_chat(hr_text *t, const hr_request *r, hr_ids *ids);
-
-/* text_output.c */
-void hr_text_started(hr_text *t, const hr_reply *reply);
-void hr_text_prompt(hr_text *t, const hr_reply *reply, const hr_prompt_logprobs *p);
+/* output_text.c */
+void hr_writer_prompt(hr_writer *t, const hr_request *r, const hr_prompt_logprobs *p);
 /* A token of a choice; returns true when a stop string ended it, so that the engine must hear. */
-bool hr_text_token(hr_text *t, hr_reply *reply, const hr_step_message *m, int64_t row);
+bool hr_writer_token(hr_writer *t, hr_request *r, const hr_step_message *m, int64_t row);
 /* Ends a choice that is still open, with its sequence that has come back. */
-void hr_text_finish(hr_text *t, hr_reply *reply, const hr_seq *q);
-/* The answer to DETOKENIZE: the text of the prompt's ids. */
-HR_MUST_USE hr_status hr_text_decode(hr_text *t, const hr_reply *reply);
-void hr_text_failed(hr_text *t, uint64_t request, hr_status code, const char *message);
-void hr_text_done(hr_text *t, uint64_t request);
+void hr_writer_finish(hr_writer *t, hr_request *r, const hr_seq *q);
+
+/* ---- events.c: made on either thread --------------------------------------------------------- */
+
+/* NULL when memory is short, which is logged. */
+hr_engine_event *hr_event_new(headrace_event_kind kind, uint64_t request, uint32_t choice);
+void hr_event_add(hr_event_list *l, hr_engine_event *v); /* NULL is fine */
+void hr_event_list_destroy(hr_event_list *l);
+
+void hr_event_add_started(hr_event_list *l, const hr_request *r);
+void hr_event_add_failed(hr_event_list *l, const hr_request *r, hr_status code,
+                         const char *message);
+/* FINISHED for a choice as it stands; `c` NULL = one that never began. */
+void hr_event_add_finished(hr_event_list *l, const hr_request *r, uint32_t choice,
+                           const hr_choice *c, hr_finish finish);
 
 #endif

@@ -37,7 +37,7 @@ static void note_allocation(void)
     if (is_step_thread < 0) {
         char name[16] = { 0 };
         prctl(PR_GET_NAME, name);
-        is_step_thread = !strncmp(name, "hr-", 3) && strcmp(name, "hr-text");
+        is_step_thread = (!strcmp(name, "hr-engine") || !strcmp(name, "hr-compute"));
     }
     if (is_step_thread) hr_counter_add(&on_step_threads, 1);
 }

@@ -1,6 +1,6 @@
 /* Chats: messages through the model's template, then ids by provenance.
  *
- * Text thread, and the cli's render command. Text that came in with the request is data: special
+ * Input thread, and the cli's render command. Text that came in with the request is data: special
  * tokens typed there stay text (unless --parse-special-in-content). The template writes BOS itself,
  * so none is added unless the request says so. */
 #include "text/chat.h"
@@ -41,7 +41,7 @@ static hr_status parse(hr_str text, const char *field, hr_json_type type, hr_are
     return HR_OK;
 }
 
-static hr_status render(hr_text *t, const hr_request *r, hr_arena *arena, hr_rendered *out)
+static hr_status render(hr_reader *t, const hr_request *r, hr_arena *arena, hr_rendered *out)
 {
     hr_chat chat = { .flags = HR_CHAT_DEFAULT };
     if (r->add_generation_prompt) chat.flags |= HR_CHAT_ADD_GENERATION_PROMPT;
@@ -55,7 +55,7 @@ static hr_status render(hr_text *t, const hr_request *r, hr_arena *arena, hr_ren
     return hr_chat_render(t->chat, &chat, out);
 }
 
-hr_status hr_text_encode_chat(hr_text *t, const hr_request *r, hr_ids *ids)
+hr_status hr_reader_encode_chat(hr_reader *t, const hr_request *r, hr_ids *ids)
 {
     if (!t->chat) return hr_fail(HR_INVALID_ARGUMENT, "messages: the model has no chat template");
     hr_arena arena = { 0 };

@@ -1,8 +1,8 @@
 /* From tokens to events: text, stop strings, finish reasons.
  *
- * Text thread; owns each choice's text and the tokens whose text is held back. A token is released
- * with its text once no stop string can begin inside what is released, so joined deltas always
- * equal the whole text, and ids, log-probabilities and offsets end where the text ends. */
+ * Output thread; owns each choice's text and the tokens whose text is held back. A token is
+ * released with its text once no stop string can begin inside what is released, so joined deltas
+ * always equal the whole text, and ids, log-probabilities and offsets end where the text ends. */
 #include <math.h>
 #include <string.h>
 
@@ -10,61 +10,10 @@
 #include "base/utf8.h"
 #include "engine/text_int.h"
 
-/* ---- events ---------------------------------------------------------------------------------- */
-
-static hr_engine_event *new_event(headrace_event_kind kind, uint64_t request, uint32_t choice)
-{
-    hr_engine_event *v = hr_new0(hr_engine_event);
-    if (!v) {
-        hr_log(HR_LOG_ERROR, "engine: req=%llu: no memory for an event",
-               (unsigned long long)request);
-        return NULL;
-    }
-    v->event.size = sizeof v->event;
-    v->event.kind = kind;
-    v->event.id = request;
-    v->event.choice = choice;
-    v->event.stop_token_id = -1;
-    return v;
-}
-
-static void emit(hr_text *t, hr_engine_event *v)
-{
-    if (v && !hr_queue_push(&t->engine->to_caller, &v->node)) hr_engine_event_destroy(v);
-}
-
-void hr_text_started(hr_text *t, const hr_reply *reply)
-{
-    hr_engine_event *v = new_event(HEADRACE_EVENT_STARTED, reply->request->id, 0);
-    int64_t *ids = v ? hr_arena_array(&v->arena, reply->prompt.n, sizeof *ids) : NULL;
-    for (size_t i = 0; ids && i < reply->prompt.n; i++) ids[i] = reply->prompt.p[i];
-    if (v) {
-        v->event.prompt_ids = ids;
-        v->event.n_prompt_ids = ids ? reply->prompt.n : 0;
-        v->event.seed = reply->request->sampling.seed;
-    }
-    emit(t, v);
-}
-
-void hr_text_failed(hr_text *t, uint64_t request, hr_status code, const char *message)
-{
-    hr_engine_event *v = new_event(HEADRACE_EVENT_FAILED, request, 0);
-    if (v) {
-        v->event.status = (int)code;
-        v->event.message = hr_arena_copy(&v->arena, message, strlen(message));
-    }
-    emit(t, v);
-}
-
-void hr_text_done(hr_text *t, uint64_t request)
-{
-    emit(t, new_event(HEADRACE_EVENT_DONE, request, 0));
-}
-
 /* ---- log-probabilities ----------------------------------------------------------------------- */
 
 /* The bytes an id stands for, as long as the engine lives. */
-static void set_bytes(const hr_text *t, headrace_token *token)
+static void set_bytes(const hr_writer *t, headrace_token *token)
 {
     const hr_tokenizer *tokenizer = t->engine->tokenizer;
     int32_t id = (int32_t)token->chosen.token_id;
@@ -102,14 +51,14 @@ static void set_top(hr_engine_event *v, headrace_token *token, const hr_step_mes
     token->n_top = n;
 }
 
-void hr_text_prompt(hr_text *t, const hr_reply *reply, const hr_prompt_logprobs *p)
+void hr_writer_prompt(hr_writer *t, const hr_request *r, const hr_prompt_logprobs *p)
 {
-    hr_engine_event *v = new_event(HEADRACE_EVENT_PROMPT, reply->request->id, 0);
+    hr_engine_event *v = hr_event_new(HEADRACE_EVENT_PROMPT, r->id, 0);
     size_t n = (size_t)p->n, width = (size_t)p->width;
     headrace_token *tokens = v ? hr_arena_array(&v->arena, n, sizeof *tokens) : NULL;
     for (size_t i = 0; tokens && i < n; i++) {
-        tokens[i].chosen = (headrace_logprob){ reply->prompt.p[i], i ? (double)p->logprob[i] : 0,
-                                               i ? p->rank[i] : 0 };
+        tokens[i].chosen =
+            (headrace_logprob){ r->ids.p[i], i ? (double)p->logprob[i] : 0, i ? p->rank[i] : 0 };
         set_bytes(t, &tokens[i]);
         size_t top = i ? count_ids(p->top_ids + i * width, width) : 0;
         headrace_logprob *list = hr_arena_array(&v->arena, top, sizeof *list);
@@ -121,13 +70,22 @@ void hr_text_prompt(hr_text *t, const hr_reply *reply, const hr_prompt_logprobs 
     }
     if (v) v->event.tokens = tokens;
     if (v) v->event.n_tokens = tokens ? n : 0;
-    emit(t, v);
+    hr_event_add(&t->events, v);
 }
 
 /* ---- releasing text -------------------------------------------------------------------------- */
 
+/* Most tokens are short: their text lies in the event itself. */
+static void set_text(hr_engine_event *v, hr_str text)
+{
+    char *room = text.n < sizeof v->small ? v->small : NULL;
+    if (room && text.n) memcpy(room, text.p, text.n); /* the terminator is there */
+    v->event.text = room ? room : hr_arena_copy(&v->arena, text.p, text.n);
+    v->event.text_bytes = v->event.text ? text.n : 0;
+}
+
 /* Sends held tokens whose text ends by `until`; with `all`, every token, text cut at `until`. */
-static void release(hr_text *t, hr_choice *c, size_t until, bool all)
+static void release(hr_writer *t, hr_choice *c, size_t until, bool all)
 {
     while (c->first && (all || c->first->end <= until)) {
         hr_engine_event *v = c->first;
@@ -139,10 +97,9 @@ static void release(hr_text *t, hr_choice *c, size_t until, bool all)
         }
         size_t end = v->end < until ? v->end : until;
         size_t from = c->released < end ? c->released : end;
-        v->event.text = hr_arena_copy(&v->arena, c->text.p ? c->text.p + from : "", end - from);
-        v->event.text_bytes = v->event.text ? end - from : 0;
+        set_text(v, (hr_str){ c->text.p ? c->text.p + from : "", end - from });
         c->released = end;
-        emit(t, v);
+        hr_event_add(&t->events, v);
     }
 }
 
@@ -176,36 +133,16 @@ static size_t find_stop(const hr_choice *c, const hr_sampling *s, hr_str *which)
     return best;
 }
 
-/* Where its time went, as far as it came. */
-static void set_times(headrace_event *v, const hr_request *r, const hr_choice *c)
-{
-    double now = hr_now_s();
-    v->queue_s = (c->started_s > 0 ? c->started_s : now) - r->submitted_s;
-    if (c->started_s > 0) v->prefill_s = (c->first_s > 0 ? c->first_s : now) - c->started_s;
-    if (c->first_s > 0) v->decode_s = c->last_s - c->first_s;
-}
-
-static void close_choice(hr_text *t, const hr_reply *reply, hr_choice *c, hr_finish finish)
+static void close_choice(hr_writer *t, const hr_request *r, hr_choice *c, hr_finish finish)
 {
     c->finished = true;
-    hr_engine_event *v =
-        new_event(HEADRACE_EVENT_FINISHED, reply->request->id, (uint32_t)(c - reply->choices));
-    if (v) {
-        v->event.finish_reason = hr_finish_name(finish);
-        v->event.output_tokens = c->n_output;
-        v->event.cached_tokens = c->cached;
-        set_times(&v->event, reply->request, c);
-        v->event.stop_token_id = c->stop_id;
-        if (c->stop_string)
-            v->event.stop_string = hr_arena_copy(&v->arena, c->stop_string, strlen(c->stop_string));
-    }
-    emit(t, v);
+    hr_event_add_finished(&t->events, r, (uint32_t)(c - r->choices), c, finish);
 }
 
 /* After new text: looks for stop strings, releases what can be. True when one was met. */
-static bool advance(hr_text *t, hr_reply *reply, hr_choice *c, bool last)
+static bool advance(hr_writer *t, hr_request *r, hr_choice *c, bool last)
 {
-    const hr_sampling *s = &reply->request->sampling;
+    const hr_sampling *s = &r->sampling;
     hr_str stop;
     size_t at = c->n_output > s->min_tokens ? find_stop(c, s, &stop) : SIZE_MAX;
     if (at != SIZE_MAX) {
@@ -228,7 +165,7 @@ static bool hides_text(const hr_step_row *row, const hr_sampling *s)
     return row->finish == HR_FINISH_STOP && !s->include_stop_str_in_output;
 }
 
-static hr_status push_text(hr_text *t, hr_choice *c, const hr_step_row *row, const hr_sampling *s)
+static hr_status push_text(hr_writer *t, hr_choice *c, const hr_step_row *row, const hr_sampling *s)
 {
     size_t before = c->text.n;
     hr_status st = HR_OK;
@@ -247,17 +184,14 @@ static void hold(hr_choice *c, hr_engine_event *v)
     c->last = v;
 }
 
-static void add_token(hr_text *t, hr_reply *reply, hr_choice *c, const hr_step_message *m,
+static void add_token(hr_writer *t, hr_request *r, hr_choice *c, const hr_step_message *m,
                       int64_t i)
 {
     const hr_step_row *row = &m->rows[i];
-    const hr_sampling *s = &reply->request->sampling;
-    hr_engine_event *v = new_event(HEADRACE_EVENT_TOKENS, row->request, row->choice);
-    headrace_token *token = v ? hr_arena_new(&v->arena, headrace_token) : NULL;
-    if (!token) {
-        hr_engine_event_destroy(v);
-        return;
-    }
+    const hr_sampling *s = &r->sampling;
+    hr_engine_event *v = hr_event_new(HEADRACE_EVENT_TOKENS, row->request, row->choice);
+    if (!v) return;
+    headrace_token *token = &v->token;
     token->chosen = (headrace_logprob){ row->token, (double)row->logprob, row->rank };
     token->text_offset = c->characters;
     set_bytes(t, token);
@@ -272,7 +206,7 @@ static void add_token(hr_text *t, hr_reply *reply, hr_choice *c, const hr_step_m
     hr_counter_add(&t->engine->stats.generation_tokens, 1);
 }
 
-static void note_time(hr_text *t, const hr_reply *reply, hr_choice *c, const hr_step_message *m,
+static void note_time(hr_writer *t, const hr_request *r, hr_choice *c, const hr_step_message *m,
                       const hr_step_row *row)
 {
     c->last_s = m->done_s;
@@ -280,45 +214,27 @@ static void note_time(hr_text *t, const hr_reply *reply, hr_choice *c, const hr_
     c->first_s = m->done_s;
     c->started_s = row->started_s;
     c->cached = row->cached;
-    hr_counter_add(&t->engine->stats.prompt_tokens, reply->prompt.n);
+    hr_counter_add(&t->engine->stats.prompt_tokens, r->ids.n);
 }
 
-bool hr_text_token(hr_text *t, hr_reply *reply, const hr_step_message *m, int64_t i)
+bool hr_writer_token(hr_writer *t, hr_request *r, const hr_step_message *m, int64_t i)
 {
     const hr_step_row *row = &m->rows[i];
-    hr_choice *c = &reply->choices[row->choice];
+    hr_choice *c = &r->choices[row->choice];
     if (c->finished) return false; /* a surplus token: the engine had not heard yet */
-    note_time(t, reply, c, m, row);
-    if (row->token >= 0 && !reply->score_only) add_token(t, reply, c, m, i);
+    note_time(t, r, c, m, row);
+    if (row->token >= 0 && !r->score_only) add_token(t, r, c, m, i);
     c->stop_id = row->stop_id;
-    bool stopped = advance(t, reply, c, row->finish != HR_FINISH_NONE);
+    bool stopped = advance(t, r, c, row->finish != HR_FINISH_NONE);
     if (stopped) c->stop_id = -1;
-    if (stopped) close_choice(t, reply, c, HR_FINISH_STOP);
-    else if (row->finish) close_choice(t, reply, c, row->finish);
+    if (stopped) close_choice(t, r, c, HR_FINISH_STOP);
+    else if (row->finish) close_choice(t, r, c, row->finish);
     return stopped && !row->finish;
 }
 
-hr_status hr_text_decode(hr_text *t, const hr_reply *reply)
+void hr_writer_finish(hr_writer *t, hr_request *r, const hr_seq *q)
 {
-    const hr_request *r = reply->request;
-    hr_engine_event *v = new_event(HEADRACE_EVENT_TOKENS, r->id, 0);
-    hr_buf text = { 0 };
-    if (!v) return hr_fail(HR_RESOURCE_EXHAUSTED, "text");
-    hr_status st = hr_tokenizer_decode(
-        t->engine->tokenizer, reply->prompt.p, reply->prompt.n,
-        r->sampling.skip_special_tokens ? HR_DECODE_SKIP_SPECIAL : HR_DECODE_DEFAULT, &text);
-    if (!st) v->event.text = hr_arena_copy(&v->arena, text.n ? text.p : "", text.n);
-    if (!st && !v->event.text) st = hr_fail(HR_RESOURCE_EXHAUSTED, "text");
-    v->event.text_bytes = text.n;
-    hr_buf_deinit(&text);
-    if (st) hr_engine_event_destroy(v);
-    else emit(t, v);
-    return st;
-}
-
-void hr_text_finish(hr_text *t, hr_reply *reply, const hr_seq *q)
-{
-    hr_choice *c = &reply->choices[q->choice];
+    hr_choice *c = &r->choices[q->choice];
     if (c->finished) return;
     c->started_s = q->started_s;
     c->cached = q->cached;
@@ -327,5 +243,5 @@ void hr_text_finish(hr_text *t, hr_reply *reply, const hr_seq *q)
         hr_log(HR_LOG_ERROR, "engine: %s", hr_message());
     if (c->last) c->last->end += c->text.n - before;
     release(t, c, c->text.n, true);
-    close_choice(t, reply, c, q->finish);
+    close_choice(t, r, c, q->finish);
 }
