@@ -41,6 +41,11 @@ typedef struct hr_engine_event {
     size_t start, end;    /* TOKENS: its text within the choice's, bytes; for the output thread */
 } hr_engine_event;
 
+/* Other than OK: a step failed and the engine has stopped by itself; every request of it has failed
+ * or will. `message` (NULL is fine) says why. Known by the time the first of those failures is
+ * polled. */
+hr_status hr_engine_failure(const hr_engine *e, char message[HR_MESSAGE_MAX]);
+
 /* NULL when none came within timeout_ms (< 0 = for ever). */
 hr_engine_event *hr_engine_poll(hr_engine *e, int timeout_ms);
 void hr_engine_event_destroy(hr_engine_event *o); /* NULL is fine */
