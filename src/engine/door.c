@@ -109,6 +109,13 @@ hr_status hr_engine_cancel(hr_engine *e, uint64_t id)
 
 /* The descriptor is cleared only when nothing was there: a reader that goes on until it is told so
  * makes one system call, not two an event. */
+hr_status hr_engine_failure(const hr_engine *e, char message[HR_MESSAGE_MAX])
+{
+    hr_status st = (hr_status)hr_flag_get(&e->failed);
+    if (st && message) memcpy(message, e->failure, sizeof e->failure);
+    return st;
+}
+
 hr_engine_event *hr_engine_poll(hr_engine *e, int timeout_ms)
 {
     hr_engine_event *v = (hr_engine_event *)hr_queue_try_pop(&e->to_caller);

@@ -125,6 +125,8 @@ struct headrace_engine {
     hr_queue to_input, to_engine, to_output, to_caller, free_steps, ready;
     int wake_fd;
     hr_flag stop;
+    hr_flag failed;               /* the status the engine thread ended with; 0 = none */
+    char failure[HR_MESSAGE_MAX]; /* set before `failed` is */
     hr_counter next_id;
     hr_engine_stats stats;
 };

@@ -298,6 +298,8 @@ void *hr_engine_loop(void *engine)
         st = hr_flag_get(&e->stop) ? HR_OK : step(e);
         if (!st) continue;
         hr_log(HR_LOG_ERROR, "engine: the step failed: %s", hr_message());
+        memcpy(e->failure, hr_message(), sizeof e->failure);
+        hr_flag_set(&e->failed, (int)st); /* the text of it before it */
         announce(&e->to_output, st);
     }
     hr_queue_close(&e->to_engine); /* what is pushed from here on, its sender keeps */
