@@ -29,7 +29,8 @@ struct hr_json {
 };
 
 typedef struct hr_json_limits {
-    size_t max_depth; /* 0 = 64 */
+    size_t max_depth;  /* 0 = 64 */
+    size_t max_values; /* 0 = no limit; above it OUT_OF_RANGE */
 } hr_json_limits;
 
 /* Everything lives in `arena`; strings without escapes point into `text`, which must outlive it.

@@ -27,7 +27,8 @@ typedef struct frame {
 typedef struct parser {
     hr_str text;
     size_t at; /* byte offset of the next character */
-    size_t max_depth;
+    size_t max_depth, max_values;
+    size_t n_values; /* so far */
     hr_arena *arena; /* borrowed */
     hr_json *values; /* owned: finished values whose container is open */
     size_t n, capacity;
@@ -303,6 +304,9 @@ static hr_status check_keys(parser *p, const hr_json *items, size_t n)
 
 static hr_status push_value(parser *p, hr_json v)
 {
+    if (++p->n_values > p->max_values)
+        return hr_fail(HR_OUT_OF_RANGE, "JSON at byte %zu: more than %zu values", p->at,
+                       p->max_values);
     HR_TRY(hr_grow((void **)&p->values, &p->capacity, p->n + 1, sizeof *p->values));
     p->values[p->n++] = v;
     p->key = (hr_str){ 0 };
@@ -412,7 +416,8 @@ hr_status hr_json_parse(hr_str text, const hr_json_limits *limits, hr_arena *are
     *out = NULL;
     parser p = { .text = text,
                  .arena = arena,
-                 .max_depth = limits && limits->max_depth ? limits->max_depth : DEFAULT_DEPTH };
+                 .max_depth = limits && limits->max_depth ? limits->max_depth : DEFAULT_DEPTH,
+                 .max_values = limits && limits->max_values ? limits->max_values : SIZE_MAX };
     hr_status st = parse_text(&p);
     hr_json *root = st ? NULL : hr_arena_new(arena, hr_json);
     if (!st && !root) st = no_memory();

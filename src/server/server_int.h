@@ -33,6 +33,10 @@ typedef enum hr_server_phase {
 typedef struct hr_metrics hr_metrics;         /* metrics.h */
 typedef struct hr_generations hr_generations; /* generation.h: running answers by engine id */
 typedef struct hr_connections hr_connections; /* connection.c */
+typedef struct hr_listener hr_listener;       /* listen.c */
+typedef struct hr_access hr_access;           /* access.c: keys and origins */
+typedef struct hr_tls hr_tls;                 /* tls.c */
+typedef struct hr_json_worker hr_json_worker; /* json_worker.c: large bodies */
 
 struct hr_server {
     hr_server_options options; /* borrowed strings */
@@ -43,10 +47,18 @@ struct hr_server {
     hr_str model_name;    /* the first served name */
     char fingerprint[24]; /* system_fingerprint: hash of build and manifest */
     int64_t started_unix; /* seconds; "created" of the model */
+    hr_access *access;
+    hr_tls *tls; /* NULL = plain */
+    hr_json_worker *json_worker;
     hr_connections *connections;
+    hr_listener *listener;
     hr_metrics *metrics;
     hr_generations *generations;
 };
+
+/* What a request's JSON may be. Values are counted because one takes 60 bytes of memory and two
+ * of text. */
+extern const hr_json_limits hr_server_json_limits;
 
 /* engine events (openai layer, generation.c): takes the event, which it frees. */
 void hr_generations_event(hr_server *s, hr_engine_event *v);
