@@ -18,6 +18,7 @@ hr_status hr_openai_settle_detokenize(hr_openai_parser *p)
     p->param = "tokens";
     if (!p->out->request.prompt_ids) return hr_openai_refuse(p, "is required");
     p->out->n_prompts = 1;
+    p->out->sampling.skip_special_tokens = 0; /* every id is shown */
     return HR_OK;
 }
 

@@ -159,6 +159,6 @@ def serve():
 def server(request, serve, smollm2):
     """One server per module, with the packaged model; a module's own SERVER_FLAGS take the place
     of these. It must still be alive at the end."""
-    s = serve(smollm2, *getattr(request.module, "SERVER_FLAGS", SERVER_FLAGS)).ready()
+    s = serve(smollm2.parent.name, *getattr(request.module, "SERVER_FLAGS", SERVER_FLAGS)).ready()
     yield s
     assert s.process.poll() is None, s.log
