@@ -13,6 +13,8 @@
 
 #define TARGET_OPTIONS  headrace_options
 #define TARGET_SAMPLING headrace_sampling
+#define TARGET_SERVER   hr_server_options
+#define TARGET_BENCH    hr_cli_bench
 #define TARGET_COMMAND  hr_cli_command
 
 static const hr_cli_flag flags[] = {
@@ -137,8 +139,13 @@ static hr_status set_field(hr_args *a, const hr_cli_flag *f, const char *value, 
         return HR_OK;
     case HR_FLAG_INT: return parse_int(value, field);
     case HR_FLAG_I64: return parse_i64(value, field);
+    case HR_FLAG_LENGTH:
+        if (strcmp(value, "auto")) return parse_i64(value, field);
+        *(int64_t *)field = -1;
+        return HR_OK;
     case HR_FLAG_F64: return hr_str_to_f64(hr_str_c(value), field);
-    case HR_FLAG_TEXTS: return add_to_list(field, &value, sizeof value);
+    case HR_FLAG_TEXTS:
+    case HR_FLAG_WORDS: return add_to_list(field, &value, sizeof value);
     case HR_FLAG_IDS: return each_part(value, add_id, field);
     case HR_FLAG_BIAS: return each_part(value, add_bias, base);
     }
@@ -167,6 +174,18 @@ static hr_status unknown_flag(const char *name, unsigned command)
                    nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
 }
 
+static void *target_of(hr_args *a, hr_cli_flag_target t)
+{
+    switch (t) {
+    case HR_ARGS_OPTIONS: return &a->options;
+    case HR_ARGS_SERVER: return &a->server;
+    case HR_ARGS_BENCH: return &a->bench;
+    case HR_ARGS_COMMAND: return &a->own;
+    case HR_ARGS_SAMPLING: break; /* needs the model's defaults first */
+    }
+    return NULL;
+}
+
 static hr_status apply(hr_args *a, const hr_cli_flag *f, const char *value)
 {
     hr_status st = HR_OK;
@@ -177,8 +196,7 @@ static hr_status apply(hr_args *a, const hr_cli_flag *f, const char *value)
         if (!st)
             st = hr_grow((void **)&a->typed, &a->typed_capacity, a->n_typed + 1, sizeof *a->typed);
         if (!st) a->typed[a->n_typed++] = (struct hr_typed){ f, value };
-    } else
-        st = set_field(a, f, value, f->target == HR_ARGS_OPTIONS ? (void *)&a->options : &a->own);
+    } else st = set_field(a, f, value, target_of(a, f->target));
     return st ? hr_fail_prefix(st, "%s", f->name) : HR_OK;
 }
 
@@ -208,13 +226,18 @@ static hr_status take(hr_args *a, int argc, char **argv, int *i)
         if (*i == argc) return hr_fail(HR_INVALID_ARGUMENT, "%s needs a value", f->name);
         value = argv[(*i)++];
     }
-    return apply(a, f, value);
+    HR_TRY(apply(a, f, value));
+    while (f->kind == HR_FLAG_WORDS && !equals && *i < argc && argv[*i][0] != '-')
+        HR_TRY(apply(a, f, argv[(*i)++]));
+    return HR_OK;
 }
 
 hr_status hr_args_parse(int argc, char **argv, unsigned command, const char *program, hr_args *out)
 {
     *out = (hr_args){ .program = program, .command = command };
     headrace_options_init(&out->options);
+    hr_server_options_init(&out->server);
+    hr_bench_serve_init(&out->bench.serve);
     const char *check = getenv("HEADRACE_CHECK_RECOMPILATION");
     if (!check) check = getenv("VLLM_XLA_CHECK_RECOMPILATION");
     out->options.check_recompilation = check && !strcmp(check, "1");
@@ -228,7 +251,9 @@ void hr_args_deinit(hr_args *a)
     hr_cli_command *c = &a->own;
     hr_cli_list *lists[] = { &c->prompts,           &c->prompt_ids,     &c->stop,
                              &c->bad_words,         &c->stop_token_ids, &c->allowed_token_ids,
-                             &c->logprob_token_ids, &c->bias_ids,       &c->bias_values };
+                             &c->logprob_token_ids, &c->bias_ids,       &c->bias_values,
+                             &c->api_keys,          &c->served_names,   &c->allowed_origins, &a->bench.headers,
+                             &a->bench.goodput };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) hr_free(lists[i]->at);
     hr_free(a->typed);
     hr_arena_deinit(&a->arena);

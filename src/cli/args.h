@@ -5,32 +5,47 @@
 #include <stdbool.h>
 
 #include "base/str.h"
+#include "bench/bench.h"
 #include "headrace/headrace.h"
+#include "server/server.h"
 
 /* Commands, a bit each. */
 enum {
     HR_CLI_GENERATE = 1,
     HR_CLI_TOKENIZE = 2,
     HR_CLI_RENDER = 4,
+    HR_CLI_SERVE = 8,
+    HR_CLI_PLAN = 16,
+    HR_CLI_BENCH_SERVE = 32,
+    HR_CLI_BENCH_THROUGHPUT = 64,
+    HR_CLI_BENCH_LATENCY = 128,
+    HR_CLI_BENCH_STARTUP = 256,
+    HR_CLI_CHAT = 512,
+    HR_CLI_COMPLETE = 1024,
 };
 
 typedef enum hr_cli_flag_kind {
-    HR_FLAG_ON,    /* no value: int = 1 */
-    HR_FLAG_OFF,   /* no value: int = 0 */
-    HR_FLAG_TEXT,  /* const char * */
-    HR_FLAG_FILE,  /* const char *: the text of a file; "-" = standard input */
-    HR_FLAG_INT,   /* int */
-    HR_FLAG_I64,   /* int64_t; 16.0, 1k and 1M are integers too */
-    HR_FLAG_F64,   /* double */
-    HR_FLAG_TEXTS, /* hr_cli_list of const char *, a flag given again adds one */
-    HR_FLAG_IDS,   /* hr_cli_list of int64_t: 1,2,3 */
-    HR_FLAG_BIAS,  /* hr_cli_bias: 15:-5,220:1.5 */
+    HR_FLAG_ON,     /* no value: int = 1 */
+    HR_FLAG_OFF,    /* no value: int = 0 */
+    HR_FLAG_TEXT,   /* const char * */
+    HR_FLAG_FILE,   /* const char *: the text of a file; "-" = standard input */
+    HR_FLAG_INT,    /* int */
+    HR_FLAG_I64,    /* int64_t; 16.0, 1k and 1M are integers too */
+    HR_FLAG_LENGTH, /* the same; auto = -1 */
+    HR_FLAG_F64,    /* double */
+    HR_FLAG_TEXTS,  /* hr_cli_list of const char *, a flag given again adds one */
+    HR_FLAG_WORDS,  /* hr_cli_list of const char *: all arguments up to the next flag */
+    HR_FLAG_IDS,    /* hr_cli_list of int64_t: 1,2,3 */
+    HR_FLAG_BIAS,   /* hr_cli_bias: 15:-5,220:1.5 */
 } hr_cli_flag_kind;
 
-/* Which struct a flag writes to: those of headrace.h, or the command's own. */
+/* Which struct a flag writes to: those of headrace.h, the server's, the benchmarks', or the
+ * command's own. */
 typedef enum hr_cli_flag_target {
     HR_ARGS_OPTIONS,
     HR_ARGS_SAMPLING,
+    HR_ARGS_SERVER,
+    HR_ARGS_BENCH,
     HR_ARGS_COMMAND
 } hr_cli_flag_target;
 
@@ -48,9 +63,20 @@ typedef struct hr_cli_command {
     hr_cli_list stop, bad_words;                                      /* of const char * */
     hr_cli_list stop_token_ids, allowed_token_ids, logprob_token_ids; /* of int64_t */
     hr_cli_list bias_ids, bias_values;                                /* of int64_t, of double */
+    hr_cli_list api_keys, served_names, allowed_origins;              /* of const char * */
+    const char *log_format, *generation_config, *kv_cache_dtype;
     int no_generation_prompt, continue_final_message;
     int chat, json, stats, no_special, json_lines, spans;
 } hr_cli_command;
+
+/* Benchmarks, and the terminal clients where they speak to a server. */
+typedef struct hr_cli_bench {
+    hr_bench_serve_options serve; /* its data and http are the others', too */
+    hr_bench_engine_options engine;
+    hr_cli_list headers, goodput; /* of const char * */
+    const char *tokenizer, *result_dir, *result_filename, *from_result, *output_json;
+    int save_result, no_progress, one_run;
+} hr_cli_bench;
 
 typedef struct hr_cli_flag {
     const char *name;  /* "--max-tokens" */
@@ -70,6 +96,8 @@ typedef struct hr_args {
     const char *model; /* positional */
     int log_level;     /* hr_log_level; what --log-level names */
     headrace_options options;
+    hr_server_options server;
+    hr_cli_bench bench;
     hr_cli_command own;
     struct hr_typed {
         const hr_cli_flag *flag;

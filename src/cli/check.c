@@ -8,7 +8,7 @@
 static hr_status check_log_level(hr_args *a)
 {
     static const char *const names[] = { "error", "warning", "info", "debug" };
-    a->log_level = HR_LOG_WARNING;
+    a->log_level = a->command == HR_CLI_SERVE ? HR_LOG_INFO : HR_LOG_WARNING;
     if (!a->own.log_level) return HR_OK;
     for (int i = 0; i < 4; i++)
         if (!strcmp(a->own.log_level, names[i])) {
@@ -75,6 +75,45 @@ static hr_status check_render(const hr_args *a)
     return HR_OK;
 }
 
+static hr_status check_choice(const char *flag, const char *value, const char *first,
+                              const char *second)
+{
+    if (!value || !strcmp(value, first) || !strcmp(value, second)) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "%s %s: it is %s or %s", flag, value, first, second);
+}
+
+/* Names that stand for a number in the options. */
+static hr_status check_choices(hr_args *a)
+{
+    const hr_cli_command *c = &a->own;
+    HR_TRY(check_choice("--log-format", c->log_format, "text", "json"));
+    HR_TRY(check_choice("--kv-cache-dtype", c->kv_cache_dtype, "auto", "float32"));
+    HR_TRY(check_choice("--generation-config", c->generation_config, "auto", "vllm"));
+    if (c->generation_config)
+        a->options.use_generation_config = !strcmp(c->generation_config, "auto");
+    return HR_OK;
+}
+
+static hr_status check_serve(const hr_args *a)
+{
+    const hr_server_options *o = &a->server;
+    if (!a->model)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "which model? headrace %s MODEL; smollm2-135m is the "
+                       "packaged one",
+                       a->program);
+    if (o->port < 0 || o->port > 65535)
+        return hr_fail(HR_INVALID_ARGUMENT, "--port must be 0..65535, not %d", o->port);
+    if (!o->ssl_keyfile != !o->ssl_certfile)
+        return hr_fail(HR_INVALID_ARGUMENT, "--ssl-keyfile and --ssl-certfile go together");
+    if (o->stream_interval < 0 || o->max_request_bytes < 0)
+        return hr_fail(HR_INVALID_ARGUMENT, "%s must not be negative",
+                       o->stream_interval < 0 ? "--stream-interval" : "--max-request-bytes");
+    if (!(o->shutdown_timeout >= 0 && o->shutdown_timeout <= 86400))
+        return hr_fail(HR_INVALID_ARGUMENT, "--shutdown-timeout must be 0..86400 seconds");
+    return HR_OK;
+}
+
 hr_status hr_args_check(hr_args *a)
 {
     HR_TRY(check_log_level(a));
@@ -82,5 +121,7 @@ hr_status hr_args_check(hr_args *a)
     if (a->command == HR_CLI_GENERATE) HR_TRY(check_generate(a));
     if (a->command == HR_CLI_TOKENIZE) HR_TRY(check_tokenize(a));
     if (a->command == HR_CLI_RENDER) HR_TRY(check_render(a));
+    if (a->command & (HR_CLI_SERVE | HR_CLI_PLAN)) HR_TRY(check_serve(a));
+    HR_TRY(check_choices(a));
     return check_companions(a);
 }

@@ -16,6 +16,17 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
+    { "serve", HR_CLI_SERVE, hr_cli_serve, "answer OpenAI-compatible HTTP requests",
+      "usage: headrace serve MODEL [flags]\n\n"
+      "MODEL is a folder in Hugging Face layout, a .gguf file, a packaged model (smollm2-135m), "
+      "or\n"
+      "org/name in the local Hugging Face cache. Open http://127.0.0.1:8000/ in a browser, or:\n\n"
+      "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+      "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n\n" },
+    { "plan", HR_CLI_PLAN, hr_cli_plan, "memory, programs and buckets of a start, without weights",
+      "usage: headrace plan MODEL [flags]\n\n"
+      "Reads a checkpoint's headers, no weight, and tells what serving it with these flags "
+      "takes;\nfails where the machine cannot hold it.\n\n" },
     { "generate", HR_CLI_GENERATE, hr_cli_generate, "answer prompts, without a server",
       "usage: headrace generate MODEL -p TEXT [flags]\n\n"
       "MODEL is a folder in Hugging Face layout, a .gguf file, a packaged model (smollm2-135m), "
@@ -31,6 +42,33 @@ static const command commands[] = {
     { "render", HR_CLI_RENDER, hr_cli_render, "a chat as the model's template renders it",
       "usage: headrace render [MODEL] --messages FILE [flags]\n\n"
       "Renders messages through the model's chat template, or through --template FILE.\n\n" },
+    { "chat", HR_CLI_CHAT, hr_cli_chat, "talk to a model in this terminal",
+      "usage: headrace chat MODEL [flags]\n       headrace chat --url URL [flags]\n\n"
+      "Lines are messages; /help lists what else can be typed. Ctrl-C stops an answer, Ctrl-D "
+      "ends.\n\n" },
+    { "complete", HR_CLI_COMPLETE, hr_cli_complete, "continue texts, one a line",
+      "usage: headrace complete MODEL [flags]\n       headrace complete --url URL [flags]\n\n"
+      "Every line is a prompt that the model continues. Ctrl-C stops an answer, Ctrl-D ends.\n\n" },
+    { "bench serve", HR_CLI_BENCH_SERVE, hr_cli_bench_serve,
+      "load an OpenAI-compatible server, and time it",
+      "usage: headrace bench serve [--base-url URL] [flags]\n\n"
+      "Works against any OpenAI-compatible server; definitions and table are those of vLLM's\n"
+      "benchmark. The server must run already:\n\n"
+      "  headrace serve smollm2-135m &\n"
+      "  headrace bench serve --num-prompts 100 --random-input-len 128 --max-concurrency 16 "
+      "--ignore-eos\n\n" },
+    { "bench throughput", HR_CLI_BENCH_THROUGHPUT, hr_cli_bench_throughput,
+      "tokens per second of the engine alone",
+      "usage: headrace bench throughput MODEL [flags]\n\n"
+      "Submits all requests at once to an engine in this process.\n\n" },
+    { "bench latency", HR_CLI_BENCH_LATENCY, hr_cli_bench_latency,
+      "seconds that one batch takes in the engine",
+      "usage: headrace bench latency MODEL [flags]\n\n"
+      "Runs the same batch again and again, prefix caching off, and tells the percentiles.\n\n" },
+    { "bench startup", HR_CLI_BENCH_STARTUP, hr_cli_bench_startup,
+      "seconds from launching a process to its first token",
+      "usage: headrace bench startup MODEL [flags]\n\n"
+      "Launches this program anew, with the model's files out of the page cache and in it.\n\n" },
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
@@ -46,7 +84,7 @@ static void print_overview(FILE *to)
           "\nusage: headrace COMMAND [arguments]\n\n",
           to);
     for (size_t i = 0; i < N_COMMANDS; i++)
-        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
+        fprintf(to, "  %-16s %s\n", commands[i].name, commands[i].summary);
     fputs("\n'headrace COMMAND --help' lists a command's flags; --version prints the version.\n",
           to);
 }
@@ -109,7 +147,11 @@ int main(int argc, char **argv)
         print_overview(argc > 1 ? stdout : stderr);
         return argc > 1 ? 0 : 2;
     }
-    for (size_t i = 0; i < N_COMMANDS; i++)
+    char both[64]; /* "bench serve" is one command */
+    snprintf(both, sizeof both, "%s %s", name, argc > 2 ? argv[2] : "");
+    for (size_t i = 0; i < N_COMMANDS; i++) {
         if (!strcmp(name, commands[i].name)) return run(&commands[i], argc - 2, argv + 2);
-    return unknown_command(name);
+        if (!strcmp(both, commands[i].name)) return run(&commands[i], argc - 3, argv + 3);
+    }
+    return unknown_command(strcmp(name, "bench") ? name : both);
 }

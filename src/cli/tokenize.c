@@ -11,8 +11,7 @@
 #include "cli/cli.h"
 #include "engine/engine.h"
 
-/* A tokenizer.json by itself, or the tokenizer of a model. */
-static hr_status load(const char *name, hr_tokenizer **out)
+hr_status hr_cli_load_tokenizer(const char *name, hr_tokenizer **out)
 {
     *out = NULL;
     hr_buf text = { 0 };
@@ -137,7 +136,7 @@ int hr_cli_tokenize(hr_args *a)
 {
     session s = { 0 };
     hr_tokenizer *t = NULL;
-    hr_status st = load(a->model, &t);
+    hr_status st = hr_cli_load_tokenizer(a->model, &t);
     s.tokenizer = t;
     if (!st) st = run(a, &s);
     hr_ids_deinit(&s.ids);

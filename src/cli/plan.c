@@ -1,0 +1,133 @@
+/* headrace plan: what a start would take, without reading a weight.
+ *
+ * Main thread. Answers before a long load whether a machine can hold a model with these limits. */
+#include <stdio.h>
+
+#include "base/json.h"
+#include "cli/cli.h"
+#include "engine/plan.h"
+
+static double mib(size_t bytes)
+{
+    return (double)bytes / 1048576.0;
+}
+
+/* Requests of the full context that the cache holds at once. */
+static double full_requests(const hr_engine_plan *p)
+{
+    return (double)(p->blocks * p->block_size) / (double)p->max_model_len;
+}
+
+static void print_stage(const hr_engine_plan *p, hr_stage stage)
+{
+    int64_t tokens = -1, requests = -1;
+    size_t peak = 0;
+    int n = 0;
+    hr_buf buckets = { 0 };
+    for (size_t i = 0; i < p->ledger.n; i++) {
+        const hr_ledger_row *r = &p->ledger.rows[i];
+        if (r->stage != stage) continue;
+        n++;
+        if (r->peak_bytes > peak) peak = r->peak_bytes;
+        if (r->tokens > tokens && r->tokens) hr_buf_printf(&buckets, " %lld", (long long)r->tokens);
+        if (r->tokens > tokens) tokens = r->tokens;
+    }
+    if (buckets.n) hr_buf_add_c(&buckets, " tokens");
+    for (size_t i = 0; i < p->ledger.n; i++) {
+        const hr_ledger_row *r = &p->ledger.rows[i];
+        if (r->stage != stage || r->requests <= requests || !r->requests) continue;
+        hr_buf_printf(&buckets, "%s%lld", requests < 0 && buckets.n ? " × " : " ",
+                      (long long)r->requests);
+        requests = r->requests;
+    }
+    if (requests > 0) hr_buf_add_c(&buckets, " requests");
+    printf("  %-16s %3d  %8.1f MiB peak %s\n", hr_stage_name(stage), n, mib(peak),
+           buckets.n ? hr_buf_c(&buckets) : "");
+    hr_buf_deinit(&buckets);
+}
+
+static void print_text(const hr_engine_plan *p)
+{
+    const hr_memory *m = &p->memory;
+    size_t cache = (size_t)p->blocks * p->block_bytes;
+    printf("model      %s, %lld layers, hidden %lld, vocabulary %lld\n", p->architecture,
+           (long long)p->layers, (long long)p->hidden, (long long)p->vocab);
+    printf("limits     %lld tokens of context, %lld sequences, %lld tokens a step\n",
+           (long long)p->max_model_len, (long long)p->max_num_seqs,
+           (long long)p->max_num_batched_tokens);
+    printf("numbers    %s activations (rows %s), %s KV cache\n", p->activation, p->rows,
+           p->kv_dtype);
+    printf("programs   %zu\n", p->ledger.n);
+    for (int s = 0; s < HR_STAGE_COUNT; s++) print_stage(p, (hr_stage)s);
+    printf("memory     %.1f MiB available\n", mib(m->available));
+    printf("  weights  %10.1f MiB\n  buffers  %10.1f MiB\n  peak     %10.1f MiB\n", mib(m->weights),
+           mib(m->buffers), mib(m->peak));
+    printf("  KV cache %10.1f MiB  %lld blocks of %lld tokens: %.1f requests of the full context\n",
+           mib(cache), (long long)p->blocks, (long long)p->block_size, full_requests(p));
+    printf("  total    %10.1f MiB\n", mib(m->weights + m->buffers + m->peak + cache));
+}
+
+static void add_i64(hr_json_writer *w, const char *key, int64_t v)
+{
+    hr_json_key(w, hr_str_c(key));
+    hr_json_i64(w, v);
+}
+
+static void add_text(hr_json_writer *w, const char *key, const char *v)
+{
+    hr_json_key(w, hr_str_c(key));
+    hr_json_str(w, hr_str_c(v));
+}
+
+static void add_programs(hr_json_writer *w, const hr_ledger *l)
+{
+    hr_json_key(w, HR_STR("programs"));
+    hr_json_begin_array(w);
+    for (size_t i = 0; i < l->n; i++) {
+        const hr_ledger_row *r = &l->rows[i];
+        hr_json_begin_object(w);
+        add_text(w, "program", hr_stage_name(r->stage));
+        if (r->tokens) add_i64(w, "tokens", r->tokens);
+        if (r->requests) add_i64(w, "requests", r->requests);
+        add_i64(w, "peak_bytes", (int64_t)r->peak_bytes);
+        add_i64(w, "steps", (int64_t)r->steps);
+        hr_json_end_object(w);
+    }
+    hr_json_end_array(w);
+}
+
+static void print_json(const hr_engine_plan *p)
+{
+    hr_buf out = { 0 };
+    hr_json_writer w = { .out = &out };
+    hr_json_begin_object(&w);
+    add_text(&w, "architecture", p->architecture);
+    add_text(&w, "activation", p->activation);
+    add_text(&w, "rows", p->rows);
+    add_text(&w, "kv_cache_dtype", p->kv_dtype);
+    add_i64(&w, "max_model_len", p->max_model_len);
+    add_i64(&w, "max_num_seqs", p->max_num_seqs);
+    add_i64(&w, "max_num_batched_tokens", p->max_num_batched_tokens);
+    add_i64(&w, "available_bytes", (int64_t)p->memory.available);
+    add_i64(&w, "weight_bytes", (int64_t)p->memory.weights);
+    add_i64(&w, "buffer_bytes", (int64_t)p->memory.buffers);
+    add_i64(&w, "peak_bytes", (int64_t)p->memory.peak);
+    add_i64(&w, "kv_blocks", p->blocks);
+    add_i64(&w, "block_size", p->block_size);
+    add_i64(&w, "block_bytes", (int64_t)p->block_bytes);
+    add_programs(&w, &p->ledger);
+    hr_json_end_object(&w);
+    puts(hr_buf_c(&out));
+    hr_buf_deinit(&out);
+}
+
+int hr_cli_plan(hr_args *a)
+{
+    hr_engine_plan plan;
+    a->options.model = a->model;
+    hr_status st = hr_engine_plan_make(&a->options, &plan);
+    if (!st && a->own.json) print_json(&plan);
+    else if (!st) print_text(&plan);
+    hr_engine_plan_deinit(&plan);
+    return st ? hr_cli_complain() : 0;
+}

@@ -1,0 +1,71 @@
+"""headrace plan against real starts: what it says before any weight is read must come true."""
+import json
+
+import pytest
+
+from conftest import headrace
+
+
+def plan(model, *flags):
+    r = headrace("plan", model, "--json", *flags)
+    assert r.returncode == 0, r.stderr
+    return json.loads(r.stdout)
+
+
+def start(model, tmp_path, *flags):
+    """The manifest of a real start, and what it logs of its cache."""
+    manifest = tmp_path / "manifest.json"
+    r = headrace("generate", model, "--prompt-ids", "1,2,3", "--max-tokens", 1, "--json",
+                 "--manifest", manifest, "--stats", *flags)
+    assert r.returncode == 0, r.stderr
+    return json.loads(manifest.read_text()), r.stderr
+
+
+SMALL = ("--max-model-len", 512, "--max-num-seqs", 16, "--max-num-batched-tokens", 256)
+
+
+@pytest.mark.parametrize("flags", [SMALL, SMALL + ("--dtype", "float32")], ids=["auto", "float32"])
+def test_plan_comes_true(smollm2, tmp_path, flags):
+    p = plan(smollm2, *flags)
+    manifest, stats = start(smollm2, tmp_path, *flags)
+    planned = {(r["program"], r.get("tokens"), r.get("requests")): r["peak_bytes"]
+               for r in p["programs"]}
+    started = {(r["program"], r.get("tokens") or None, r.get("requests") or None): r["peak_bytes"]
+               for r in manifest["programs"]}
+    assert planned == started
+    assert p["peak_bytes"] == max(started.values())
+    assert f"{p['weight_bytes'] / 2**20:.1f} MiB of weights" in stats
+    # sixteen requests of 512 tokens fit a test machine, so the limits decide, not the memory
+    assert p["kv_blocks"] * p["block_size"] == 16 * 512
+    assert f"{p['kv_blocks']} KV blocks" in stats
+
+
+def test_last_buckets_need_most(smollm2):
+    """A start measures the last buckets only."""
+    rows = plan(smollm2)["programs"]
+    for stage in {r["program"] for r in rows}:
+        mine = [r for r in rows if r["program"] == stage]
+        last = max(mine, key=lambda r: (r.get("tokens", 0), r.get("requests", 0)))
+        assert last["peak_bytes"] == max(r["peak_bytes"] for r in mine)
+
+
+def test_too_large_names_the_flag(smollm2):
+    r = headrace("plan", smollm2, "--kv-cache-memory-bytes", "1M")
+    assert r.returncode == 1
+    assert "--kv-cache-memory-bytes" in r.stderr and "--max-model-len" in r.stderr
+    assert r.stdout == ""
+
+
+def test_auto_length_is_what_fits(smollm2):
+    p = plan(smollm2, "--kv-cache-memory-bytes", "10M", "--max-model-len", "auto")
+    assert p["max_model_len"] == p["kv_blocks"] * p["block_size"]
+    assert p["max_model_len"] < 8192
+    assert p["kv_blocks"] == 10 * 2**20 // p["block_bytes"]
+    assert plan(smollm2, "--max-model-len", "auto")["max_model_len"] == 8192
+
+
+def test_text_lists_every_stage(smollm2):
+    r = headrace("plan", smollm2, *SMALL)
+    assert r.returncode == 0, r.stderr
+    for word in ("backbone", "select", "sampler", "prompt_logprobs", "tables", "KV cache", "weights"):
+        assert word in r.stdout
