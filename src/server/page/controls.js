@@ -31,27 +31,27 @@ const seed = text => {
  * above: the end of the range that is not part of it. */
 export const CONTROLS = [
     {name: 'temperature', label: 'Temperature', kind: 'range', min: 0, max: 2, step: 0.05, usual: 1,
-        help: '0 always takes the likeliest token'},
+        help: '0 takes the likeliest token'},
     {name: 'top_p', label: 'Top p', kind: 'range', min: 0, max: 1, step: 0.01, usual: 1, above: true,
-        help: 'The likeliest tokens that together have this probability'},
+        help: 'Likeliest tokens of this mass in all'},
     {name: 'top_k', label: 'Top k', kind: 'number', min: -1, step: 1, usual: 0,
-        help: 'This many of the likeliest tokens; 0 and −1 are off'},
+        help: '0 and −1 are off'},
     {name: 'min_p', label: 'Min p', kind: 'range', min: 0, max: 1, step: 0.01, usual: 0,
-        help: 'Tokens at least this likely, relative to the likeliest'},
+        help: 'Of the likeliest token’s probability'},
     {name: 'repetition_penalty', label: 'Repetition penalty', kind: 'range', min: 0, max: 2,
         step: 0.01, usual: 1, above: true, open: true,
-        help: 'Above 1: less of what prompt and answer already hold'},
+        help: 'Looks at prompt and answer'},
     {name: 'presence_penalty', label: 'Presence penalty', kind: 'range', min: -2, max: 2, step: 0.05,
-        usual: 0, help: 'Once for each token the answer already holds'},
+        usual: 0, help: 'Once per token of the answer'},
     {name: 'frequency_penalty', label: 'Frequency penalty', kind: 'range', min: -2, max: 2,
-        step: 0.05, usual: 0, help: 'For every time the answer already holds the token'},
+        step: 0.05, usual: 0, help: 'Each time the answer repeats it'},
     {name: 'max_tokens', label: 'Max tokens', kind: 'number', min: 1, step: 1,
-        usual: 'rest of the context'},
+        usual: 'auto', help: 'Auto: the rest of the context'},
     {name: 'seed', label: 'Seed', kind: 'text', read: seed, usual: 'drawn',
-        help: 'The same seed gives the same answer'},
-    {name: 'stop', label: 'Stop strings', kind: 'lines', read: lines, usual: 'one per line; \\n is a newline'},
+        help: 'Same seed, same answer'},
+    {name: 'stop', label: 'Stop strings', kind: 'lines', read: lines, usual: 'one per line, \\n is a newline'},
     {name: 'top_logprobs', label: 'Alternatives per token', kind: 'number', min: 0, max: 20, step: 1,
-        usual: 5, own: true, help: 'What the token view can show'},
+        usual: 5, own: true, help: 'For the token view'},
 ];
 
 export const MORE_CONTROLS = [
@@ -155,7 +155,7 @@ export function makeControls(parent, saved, changed) {
             if (entry.slider) entry.slider.value = entry.input.value === '' ? c.usual : entry.input.value;
             store(c);
         });
-        entry.row = el('div', {class: `field ${c.kind}`},
+        entry.row = el('div', {class: `field of-${c.kind}`},
             el('label', {for: id, text: c.label}), entry.input, entry.slider, note);
         inputs.set(c.name, entry);
         return entry.row;

@@ -15,6 +15,9 @@ function duration(s) {
     return `${s.toFixed(s < 10 ? 2 : 1)} s`;
 }
 
+/* A round number without the zeros that keep columns even. */
+const short = s => duration(s).replace(/(\.\d*?)0+(?= )/, '$1').replace('. ', ' ');
+
 /* ---- over time -------------------------------------------------------------------------- */
 
 let panels = null;
@@ -53,11 +56,17 @@ const LATENCIES = [
 const heads = names => el('thead', null,
     el('tr', null, ...names.map(n => el('th', {scope: 'col', text: n}))));
 
+function quantileText(h, q) {
+    const {value, below, above} = samples.quantile(h, q);
+    if (below !== undefined) return `< ${short(below)}`;
+    return above === undefined ? duration(value) : `> ${short(above)}`;
+}
+
 function latencyRow([name, metric]) {
     const {all, recent} = samples.histograms(metric), h = recent.count ? recent : all;
     return el('tr', null, el('th', {scope: 'row', text: name}),
-        ...[h.sum / h.count, ...[0.5, 0.9, 0.99].map(q => samples.quantile(h, q))].map(
-            v => el('td', {class: 'number', text: duration(v)})),
+        ...[duration(h.sum / h.count), ...[0.5, 0.9, 0.99].map(q => quantileText(h, q))].map(
+            text => el('td', {class: 'number', text})),
         el('td', {class: 'number faint', text: count(recent.count)}),
         el('td', {class: 'number faint', text: count(all.count)}));
 }
@@ -104,12 +113,15 @@ function heatRow(p, bounds) {
 
 /* Only every other bound has room for a label. */
 function boundHead(bounds) {
-    const names = bounds.map((b, i) => (i % 2 ? '' : duration(b).replace('.00', '').replace('.0', '')));
+    const names = bounds.map((b, i) => (i % 2 ? '' : short(b)));
     return heads(['bucket', ...names, 'more', 'mean', 'calls', 'padding']);
 }
 
 function drawHeat({programs, step_seconds_bounds: bounds}) {
-    const table = el('table', {class: 'heat-table'}, boundHead(bounds));
+    const table = el('table', {class: 'heat-table'},
+        el('colgroup', null, el('col', {class: 'name'}), el('col', {span: bounds.length + 1}),
+            el('col', {class: 'figure', span: 3})),
+        boundHead(bounds));
     for (const name of new Set(programs.map(p => p.program))) {
         if (name === 'select') continue; /* two axes: the grid below */
         table.append(el('tbody', null,
@@ -145,6 +157,10 @@ function drawLate(ledger) {
     if ($('late').textContent !== text) $('late').textContent = text;
 }
 
+/* Of the engine's numerics; one that is not here is shown by its own name. */
+const NAMES = {backend: 'Backend', isa: 'Instruction set', activation: 'Activations', rows: 'Rows of products',
+    kv: 'KV type'};
+
 function drawFacts(ledger) {
     const cache = samples.labelsOf('vllm:cache_config_info');
     const facts = [
@@ -154,7 +170,7 @@ function drawFacts(ledger) {
         ['Preemptions', count(samples.total('vllm:num_preemptions_total'))],
         ['Steps', count(samples.total('headrace:steps_total'))],
         ...Object.entries(ledger.numerics).filter(([, v]) => typeof v !== 'object')
-            .map(([k, v]) => [k[0].toUpperCase() + k.slice(1).replace(/_/g, ' '), String(v)]),
+            .map(([k, v]) => [NAMES[k] ?? k, String(v)]),
         ['Version', ledger.headrace],
     ];
     $('facts').replaceChildren(el('dl', null, ...facts.map(([k, v]) =>

@@ -40,14 +40,15 @@ function subtract(a, b) {
     };
 }
 
-/** As Prometheus' histogram_quantile: linear inside the bucket. NaN when empty. */
+/** As Prometheus' histogram_quantile: linear inside the bucket; NaN when empty. In the lowest bucket
+ * that would be a guess: `below` is then its bound. Returns {value, below, above}. */
 export function quantile(h, q) {
     const rank = q * h.count, i = h.counts.findIndex(c => c >= rank);
-    if (!h.count || i < 0) return NaN;
-    if (h.bounds[i] === Infinity) return h.bounds[i - 1];
-    const low = i ? h.bounds[i - 1] : 0, below = i ? h.counts[i - 1] : 0;
-    const inside = h.counts[i] - below;
-    return inside ? low + (h.bounds[i] - low) * (rank - below) / inside : h.bounds[i];
+    if (!h.count || i < 0) return {value: NaN};
+    if (h.bounds[i] === Infinity) return {above: h.bounds[i - 1]};
+    if (i === 0) return {below: h.bounds[0]};
+    const low = h.bounds[i - 1], before = h.counts[i - 1], inside = h.counts[i] - before;
+    return {value: low + (h.bounds[i] - low) * (rank - before) / inside};
 }
 
 /* A restarted server counts from 0 again: what came before it is of no use. */
@@ -59,6 +60,7 @@ function restarted(now, before) {
 export function addSample(text) {
     const sample = {at: performance.now() / 1000, families: parseMetrics(text)};
     if (restarted(sample, samples.at(-1))) samples.length = 0;
+    if (sample.at - samples.at(-1)?.at < 0.5) samples.pop(); /* too near for a rate */
     samples.push(sample);
     if (samples.length > KEEP) samples.shift();
 }

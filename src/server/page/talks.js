@@ -5,7 +5,7 @@ import {$, el} from './dom.js';
 import * as store from './store.js';
 
 function row(talk) {
-    const title = talk.title || 'New conversation', chosen = talk === store.current();
+    const title = talk.title || 'Untitled', chosen = talk === store.current();
     return el('li', null,
         el('button', {
             type: 'button', class: 'talk-title', text: title, title,

@@ -7,6 +7,7 @@
 import {$, el} from './dom.js';
 
 const card = $('token-card');
+const FULL_SURPRISE = 7; /* nats: one chance in a thousand has the full shade */
 
 /** From the API's logprobs.content entry. */
 export function packToken(t) {
@@ -61,7 +62,7 @@ function tokenSpan(token, i) {
         onmouseenter: () => showCard(span, token), onmouseleave: hideCard,
         onfocus: () => showCard(span, token), onblur: hideCard,
     });
-    span.style.setProperty('--surprise', String(1 - Math.exp(logprob)));
+    span.style.setProperty('--surprise', String(Math.min(1, -logprob / FULL_SURPRISE)));
     return span;
 }
 
