@@ -178,7 +178,6 @@ hr_status hr_reader_create(hr_engine *e, hr_reader **out)
     hr_status st = HR_OK;
     if (e->chat_template.n) st = hr_template_parse(e->chat_template, &t->chat);
     if (st) st = hr_fail_prefix(st, "chat template");
-    if (!st && e->options.enable_prefix_caching) st = hr_prefix_hasher_create(&t->hasher);
     if (st) {
         hr_reader_destroy(t);
         return st;
@@ -191,7 +190,6 @@ void hr_reader_destroy(hr_reader *t)
 {
     if (!t) return;
     hr_template_destroy(t->chat);
-    hr_prefix_hasher_destroy(t->hasher);
     hr_tokenizer_scratch_deinit(&t->scratch);
     hr_free(t);
 }

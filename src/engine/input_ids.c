@@ -156,10 +156,11 @@ static hr_status open_choices(hr_reader *t, hr_request *r)
 static hr_status hash_prompt(hr_reader *t, hr_request *r)
 {
     int64_t size = t->engine->shapes.build.block_size, full = (int64_t)r->ids.n / size;
-    if (!t->hasher) return HR_OK;
+    if (!t->engine->options.enable_prefix_caching) return HR_OK;
     r->hashes = hr_arena_array(&r->arena, (size_t)full, sizeof *r->hashes);
     if (!r->hashes) return hr_fail(HR_RESOURCE_EXHAUSTED, "hashes of %lld blocks", (long long)full);
-    return hr_prefix_hash_chain(t->hasher, r->cache_salt, r->ids.p, size, 0, full, r->hashes);
+    hr_prefix_hash_chain(r->cache_salt, r->ids.p, size, 0, full, r->hashes);
+    return HR_OK;
 }
 
 /* Tokens to generate: what was asked for; else the rest of the context and of the cache, or what

@@ -30,7 +30,6 @@ hr_status hr_scheduler_init(hr_scheduler *s, const hr_scheduler_options *o)
     s->chains = hr_alloc_array0(HR_SCHEDULER_CHAINS, sizeof *s->chains);
     hr_status st = HR_OK;
     if (!s->slots || !s->chains) st = hr_fail(HR_RESOURCE_EXHAUSTED, "scheduler");
-    if (!st && o->prefix_caching) st = hr_prefix_hasher_create(&s->hasher);
     if (!st) st = hr_block_pool_init(&s->pool, o->blocks, o->prefix_caching ? o->block_size : 0);
     if (st) {
         hr_scheduler_deinit(s);
@@ -43,7 +42,6 @@ hr_status hr_scheduler_init(hr_scheduler *s, const hr_scheduler_options *o)
 void hr_scheduler_deinit(hr_scheduler *s)
 {
     hr_block_pool_deinit(&s->pool);
-    hr_prefix_hasher_destroy(s->hasher);
     hr_free(s->chains);
     hr_free(s->slots);
     *s = (hr_scheduler){ 0 };
@@ -159,12 +157,8 @@ static void publish(hr_scheduler *s, hr_seq *q, int64_t positions)
 {
     int64_t size = s->options.block_size, full = positions / size;
     if (!q->hashes || full == q->n_published) return;
-    if (full > q->n_hashed) {
-        if (hr_prefix_hash_chain(s->hasher, q->cache_key, q->tokens, size, q->n_hashed, full,
-                                 q->hashes))
-            return; /* without a name a block is not found, that is all */
-        q->n_hashed = full;
-    }
+    hr_prefix_hash_chain(q->cache_key, q->tokens, size, q->n_hashed, full, q->hashes);
+    if (full > q->n_hashed) q->n_hashed = full;
     for (int64_t i = q->n_published; i < full; i++)
         hr_block_pool_publish(&s->pool, q->blocks.ids[i], &q->hashes[i], q->tokens + i * size);
     q->n_published = full;

@@ -53,9 +53,8 @@ typedef struct hr_scheduler {
     hr_block_pool pool;
     hr_waiting waiting; /* preempted ones, too: in their old place */
     hr_running running;
-    hr_seq **chains;          /* owned [HR_SCHEDULER_CHAINS]: every sequence, by its request */
-    hr_prefix_hasher *hasher; /* owned; NULL without prefix caching */
-    int32_t *slots; /* owned [max_num_seqs]: free rows of the device tables, 1..max_num_seqs */
+    hr_seq **chains; /* owned [HR_SCHEDULER_CHAINS]: every sequence, by its request */
+    int32_t *slots;  /* owned [max_num_seqs]: free rows of the device tables, 1..max_num_seqs */
     int64_t n_slots;
     hr_scheduler_counts counts;
 } hr_scheduler;

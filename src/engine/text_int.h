@@ -26,7 +26,6 @@ struct hr_reader {
     hr_engine *engine; /* borrowed */
     hr_tokenizer_scratch scratch;
     struct hr_template *chat;           /* owned; NULL = the model has no chat template */
-    hr_prefix_hasher *hasher;           /* owned; NULL without prefix caching */
     hr_request *pending, **pending_end; /* owned: taken from the queue, in order */
 };
 

@@ -149,7 +149,10 @@ static uint64_t submit(headrace_engine *e)
     vary(&s);
     r.prompt_ids = ids;
     r.n_prompt_ids = 1 + (size_t)(rand() % (rand() % 4 ? 40 : 180));
-    for (size_t i = 0; i < r.n_prompt_ids; i++) ids[i] = rand() % 500;
+    size_t shared = rand() % 2 ? r.n_prompt_ids / 2 : 0; /* with others' prompts */
+    int64_t family = rand() % 3;
+    for (size_t i = 0; i < r.n_prompt_ids; i++)
+        ids[i] = i < shared ? ((int64_t)i * 7 + family) % 500 : rand() % 500;
     r.sampling = &s;
     uint64_t id = 0;
     if (headrace_submit(e, &r, &id)) fail_msg("%s", headrace_message());
@@ -209,6 +212,7 @@ static void two_thousand_steps(void **state)
     assert_int_equal(e->runner.read_backs - read_backs, sampled + scored);
     assert_true(calls(&e->ledger, HR_STAGE_TABLES) > 0);
     assert_true(hr_counter_get(&e->stats.preemptions) > 0);
+    assert_true(hr_counter_get(&e->stats.prefix_hits) > 0);
     assert_int_equal(e->scheduler.pool.n_free, e->scheduler.pool.total);
 }
 
