@@ -9,10 +9,11 @@ body where it was not. In the end all gauges must come back to zero and nothing 
 compiled. With the server's --pid its descriptors and its memory are watched, too:
 
 Memory is VmRSS, read when the server is idle. What a server touches for the first time (KV blocks,
-table rows, stacks, allocator arenas) is no leak, so a warm-up of as many requests of the same mix
-from as many connections comes first; after it the same work must find room in the memory there is.
-Both parts run in rounds with a reading after each. A reading depends on which bursts met by chance,
-so the lowest of the last three rounds stands against the highest of the warm-up: a leak lifts all.
+table rows, stacks, allocator arenas) is no leak, so a warm-up of rounds of the same mix from as many
+connections comes first, until four rounds in a row have needed no new peak (a leak does not hide
+there: the rounds are few, and it goes on afterwards). After it the same work must find room in the
+memory there is. A reading depends on which bursts met by chance, so the lowest of the last three
+rounds stands against the peak of the warm-up: a leak lifts all of them.
 """
 import argparse
 import asyncio
@@ -286,26 +287,31 @@ class Soak:
                 break
         return n, self.resident()
 
-    async def rounds(self, requests, rounds, log):
-        """The requests in so many rounds; resident KiB after each."""
-        readings = []
-        for i in range(rounds):
-            begin = time.monotonic()
-            n = requests * (i + 1) // rounds - requests * i // rounds
-            await self.round(n)
-            descriptors, kib = await self.state()
-            readings.append(kib)
-            log(f"{n} requests in {time.monotonic() - begin:.1f} s, resident {kib} KiB, "
-                f"{descriptors} descriptors")
+    async def read(self, requests, log):
+        """A round; resident KiB after it."""
+        begin = time.monotonic()
+        await self.round(requests)
+        descriptors, kib = await self.state()
+        log(f"{requests} requests in {time.monotonic() - begin:.1f} s, resident {kib} KiB, "
+            f"{descriptors} descriptors")
+        return kib or 0
+
+    async def warm_up(self, requests, most, log):
+        """Rounds until memory has come to rest; resident KiB after each."""
+        readings, rest = [], 0
+        while len(readings) < most and rest < 4:
+            readings.append(await self.read(requests, log))
+            rest = rest + 1 if readings[-1] <= max(readings[:-1], default=0) * 1.005 else 0
         return readings
 
-    async def run(self, requests, warm_up=0, rounds=5, log=print):
+    async def run(self, requests, warm_rounds=0, rounds=5, log=print):
         """All of it; by how much memory grew after the warm-up, as a fraction."""
         descriptors, cold = await self.state()
-        warm = await self.rounds(warm_up, 3, log) if warm_up else [cold]
+        warm = await self.warm_up(requests // rounds, warm_rounds, log)
         self.counts.clear()
         begin = time.monotonic()
-        then = await self.rounds(requests, rounds, log)
+        then = [await self.read(requests * (i + 1) // rounds - requests * i // rounds, log)
+                for i in range(rounds)]
         took = time.monotonic() - begin
         _, m = await self.quiet()
         if m["headrace:late_compilations_total"]:
@@ -317,7 +323,7 @@ class Soak:
         left = (await self.state())[0]
         if left > descriptors:
             self.fail(f"{left} descriptors are open, {descriptors} were", "")
-        growth = min(then[-3:]) / max(warm) - 1
+        growth = min(then[-3:]) / max(warm or [cold]) - 1
         log(f"figure: resident KiB: {cold} cold, {warm} warm, then {then}: {growth:+.2%}")
         return growth
 
@@ -327,14 +333,14 @@ def main():
     p.add_argument("--url", default="http://127.0.0.1:8000")
     p.add_argument("--requests", type=int, default=5000)
     p.add_argument("--connections", type=int, default=64)
-    p.add_argument("--warm-up", type=int, default=5000)
+    p.add_argument("--warm-rounds", type=int, default=20, help="at most")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--no-chat", action="store_true", help="the model has no chat template")
     p.add_argument("--pid", type=int, help="the server's process, to watch its memory")
     a = p.parse_args()
     soak = Soak(urllib.parse.urlparse(a.url).port, a.connections, a.seed, not a.no_chat, a.pid)
-    growth = asyncio.run(soak.run(a.requests, a.warm_up, a.rounds))
+    growth = asyncio.run(soak.run(a.requests, a.warm_rounds, a.rounds))
     for f in soak.failures[:20]:
         print(f"FAILED {f}")
     return 1 if soak.failures or (growth or 0) > 0.02 else 0
