@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/json.h"
+#include "server/process.h"
 #include "server/prometheus.h"
 
 static const double ttft_bounds[] = { .001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
@@ -33,6 +34,7 @@ struct hr_metrics {
 #define HR_GAUGE(name, value, help)
 #define HR_COUNTER(name, value, help)
 #define HR_FAMILY(name, type, write, help)
+#define HR_PROCESS(name, type, value, help)
 #define HR_HISTOGRAM(field, name, bounds, help) hr_histogram field;
 #include "server/metrics.def"
 #undef HR_HISTOGRAM
@@ -284,14 +286,21 @@ void hr_metrics_write(const hr_metrics *m, const hr_engine *e, hr_buf *out)
     hr_engine_gauges gauges = { 0 };
     const hr_engine_gauges *g = &gauges;
     if (e) hr_engine_gauges_get(e, &gauges);
+    hr_process process;
+    const hr_process *p = &process;
+    hr_process_get(&process);
 #undef HR_GAUGE
 #undef HR_COUNTER
 #undef HR_FAMILY
+#undef HR_PROCESS
 #define HR_GAUGE(name, value, help)             write_one(m, name, "gauge", help, (double)(value), out);
 #define HR_COUNTER(name, value, help)           write_one(m, name, "counter", help, (double)(value), out);
 #define HR_HISTOGRAM(field, name, bounds, help) write_histogram(m, name, help, &m->field, out);
 #define HR_FAMILY(name, type, write, help)                                                         \
     hr_prometheus_family(out, name, type, help);                                                   \
     write(m, e, name, out);
+#define HR_PROCESS(name, type, value, help)                                                        \
+    hr_prometheus_family(out, name, type, help);                                                   \
+    hr_prometheus_sample(out, name, (hr_str){ 0 }, (double)(value));
 #include "server/metrics.def"
 }

@@ -2,6 +2,7 @@
  *
  * I/O thread; owns nothing. All three read counters that other threads fill, and never wait. */
 #include "server/metrics.h"
+#include "server/openai.h"
 #include "server/prometheus.h"
 #include "server/server_int.h"
 
@@ -91,7 +92,7 @@ static void write_program(hr_json_writer *w, const hr_ledger_row *r)
     hr_json_end_object(w);
 }
 
-static void write_ledger(hr_json_writer *w, const hr_server *s)
+static void write_ledger(hr_json_writer *w, hr_server *s)
 {
     const hr_ledger *l = hr_engine_ledger(s->engine);
     headrace_info info = { .size = sizeof info };
@@ -100,7 +101,7 @@ static void write_ledger(hr_json_writer *w, const hr_server *s)
     hr_json_key(w, HR_STR("headrace"));
     hr_json_str(w, hr_str_c(headrace_version()));
     hr_json_key(w, HR_STR("system_fingerprint"));
-    hr_json_str(w, hr_str_c(s->fingerprint));
+    hr_json_str(w, hr_str_c(hr_openai_fingerprint(s)));
     hr_json_key(w, HR_STR("numerics"));
     hr_json_raw(w, hr_str_c(info.numerics));
     key_real(w, "compile_seconds", info.compile_s);
@@ -119,7 +120,7 @@ static void write_ledger(hr_json_writer *w, const hr_server *s)
 /* The ledger as it stands: every program there is, and what it has cost since warm-up. */
 void hr_route_programs(hr_exchange *x)
 {
-    const hr_server *s = x->server;
+    hr_server *s = x->server;
     if (!s->engine) {
         hr_exchange_error(x, 503, NULL, "the model is loading");
         return;
