@@ -127,22 +127,22 @@ bool hr_batch_input(const hr_batch *b, const char *name, hr_host_input *out)
         const char *name;
         hr_host_input input;
     } own[] = {
-        { "ids", { b->ids, HR_EXTENT_TOKENS } },
-        { "positions", { b->positions, HR_EXTENT_ALL } },
-        { "slots", { b->slots, HR_EXTENT_TOKENS } },
-        { "block_tables", { b->block_tables, HR_EXTENT_REQUESTS } },
-        { "query_starts", { b->query_starts, HR_EXTENT_ALL } },
-        { "seq_lens", { b->seq_lens, HR_EXTENT_ALL } },
-        { "rows", { b->rows, HR_EXTENT_ROWS } },
-        { "targets", { b->targets, HR_EXTENT_ROWS } },
+        { "ids", { b->ids, HR_EXTENT_TOKENS, 0 } },
+        { "positions", { b->positions, HR_EXTENT_ALL, 0 } },
+        { "slots", { b->slots, HR_EXTENT_TOKENS, 0 } },
+        { "block_tables", { b->block_tables, HR_EXTENT_REQUESTS, 0 } },
+        { "query_starts", { b->query_starts, HR_EXTENT_ALL, 0 } },
+        { "seq_lens", { b->seq_lens, HR_EXTENT_ALL, 0 } },
+        { "rows", { b->rows, HR_EXTENT_ROWS, 0 } },
+        { "targets", { b->targets, HR_EXTENT_ROWS, 0 } },
     };
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         if (strcmp(own[i].name, name)) continue;
         *out = own[i].input;
         return true;
     }
-    hr_sampling_array array = { 0 };
-    bool found = hr_sampling_inputs_find(b->sampling, name, 0, &array);
-    *out = (hr_host_input){ array.data, HR_EXTENT_SAMPLING };
-    return found;
+    int index = hr_sampling_inputs_index(name);
+    *out = (hr_host_input){ .extent = HR_EXTENT_SAMPLING, .sampling = index };
+    if (index >= 0) out->data = hr_sampling_inputs_at(b->sampling, index, 0).data;
+    return index >= 0;
 }

@@ -47,12 +47,13 @@ typedef enum hr_extent {
     HR_EXTENT_TOKENS,   /* the first n_tokens rows are enough */
     HR_EXTENT_REQUESTS, /* the first n_requests rows are enough */
     HR_EXTENT_ROWS,     /* the first n_rows rows are enough */
-    HR_EXTENT_SAMPLING, /* hr_sampling_inputs_find says how many */
+    HR_EXTENT_SAMPLING, /* hr_sampling_inputs_at says how many */
 } hr_extent;
 
 typedef struct hr_host_input {
     const void *data;
     hr_extent extent;
+    int sampling; /* SAMPLING: where it stands among the sampler's inputs */
 } hr_host_input;
 
 /* The host array behind a graph input's name; false when it is not host-made. */

@@ -102,8 +102,6 @@ static hr_buffer *shared_buffer(const hr_programs *p, const hr_ledger_row *r, co
 static hr_status bind_input(hr_programs *p, hr_program_slot *s, size_t i, const hr_value *v)
 {
     hr_program_input *in = &s->inputs[i];
-    in->name = hr_arena_copy(&p->arena, v->name, strlen(v->name));
-    if (!in->name) return hr_fail(HR_RESOURCE_EXHAUSTED, "name of an input");
     in->buffer = shared_buffer(p, s->row, v->name);
     if (!in->buffer) {
         if (!hr_batch_input(p->batch, v->name, &in->host))

@@ -24,7 +24,6 @@ typedef struct hr_shapes {
 /* One input of a program: host-made, or a device buffer that another program filled. */
 typedef struct hr_program_input {
     hr_buffer *buffer;
-    const char *name;   /* arena */
     bool owned;         /* host-made: this program's own buffer */
     hr_host_input host; /* data NULL = not host-made */
     size_t row_bytes, bytes;

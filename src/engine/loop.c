@@ -187,6 +187,23 @@ static hr_finish append_token(hr_seq *q, int32_t token)
     return hr_seq_outputs(q) >= q->max_tokens ? HR_FINISH_LENGTH : HR_FINISH_NONE;
 }
 
+/* As many top entries and named ids as the request asked for. */
+static void copy_columns(const hr_step_result *r, hr_step_message *m, const hr_sampler_state *s,
+                         size_t row)
+{
+    const hr_sampling *p = s->sampling;
+    size_t at = row * (size_t)r->top, top = p->logprobs > 0 ? (size_t)p->logprobs : 0;
+    size_t extra_at = row * HR_SAMPLING_MAX_EXTRA, extra = p->n_logprob_token_ids;
+    if (top > (size_t)r->top) top = (size_t)r->top;
+    if (top) {
+        memcpy(m->top_ids + at, r->top_ids + at, top * sizeof *m->top_ids);
+        memcpy(m->top_logprobs + at, r->top_logprobs + at, top * sizeof *m->top_logprobs);
+    }
+    if (extra)
+        memcpy(m->extra_logprobs + extra_at, r->extra_logprobs + extra_at,
+               extra * sizeof *m->extra_logprobs);
+}
+
 static void fill_row(hr_engine *e, hr_step_message *m, hr_seq *q, int64_t i)
 {
     const hr_step_result *r = &e->runner.result;
@@ -207,12 +224,7 @@ static void fill_row(hr_engine *e, hr_step_message *m, hr_seq *q, int64_t i)
     row->token = r->token[i];
     row->logprob = r->logprob[i];
     row->rank = r->rank[i];
-    size_t top = (size_t)r->top, at = (size_t)i;
-    memcpy(m->top_ids + at * top, r->top_ids + at * top, top * sizeof *m->top_ids);
-    memcpy(m->top_logprobs + at * top, r->top_logprobs + at * top, top * sizeof *m->top_logprobs);
-    memcpy(m->extra_logprobs + at * HR_SAMPLING_MAX_EXTRA,
-           r->extra_logprobs + at * HR_SAMPLING_MAX_EXTRA,
-           HR_SAMPLING_MAX_EXTRA * sizeof *m->extra_logprobs);
+    copy_columns(r, m, &q->sampling, (size_t)i);
     row->finish = append_token(q, row->token);
     row->stop_id = q->stop_id;
 }

@@ -52,9 +52,8 @@ static size_t live_bytes(const hr_runner *r, const hr_program_input *in)
     case HR_EXTENT_REQUESTS: rows = b->n_requests; break;
     case HR_EXTENT_ROWS: rows = b->n_rows; break;
     case HR_EXTENT_SAMPLING: {
-        hr_sampling_array array;
-        bool found = hr_sampling_inputs_find(b->sampling, in->name, b->n_rows, &array);
-        return found ? (size_t)array.rows * array.row_bytes : 0;
+        hr_sampling_array array = hr_sampling_inputs_at(b->sampling, in->host.sampling, b->n_rows);
+        return (size_t)array.rows * array.row_bytes;
     }
     }
     return (size_t)rows * in->row_bytes;
@@ -98,12 +97,26 @@ static hr_status run(hr_runner *r, hr_stage stage, int t, int q)
     return execute(r, s);
 }
 
+/* Whether any row of the step asked for top entries, or for ids by name. */
+static void find_wanted(const hr_batch *b, bool *top, bool *extra)
+{
+    *top = *extra = false;
+    for (int64_t i = 0; i < b->n_rows; i++) {
+        *top |= b->sampling->wanted[i] > 0;
+        *extra |= b->sampling->extra_ids[i * HR_SAMPLING_MAX_EXTRA] >= 0;
+    }
+}
+
 /* Everything that left the sampler, in one go. Top and extra columns only where a row wants them.
  */
 static hr_status read_back(hr_runner *r, const hr_program_slot *s, bool sampled)
 {
     hr_step_result *o = &r->result;
     size_t rows = (size_t)r->batch->n_rows, cell = sizeof(int32_t);
+    bool top, extra;
+    find_wanted(r->batch, &top, &extra);
+    size_t top_cells = top ? rows * (size_t)o->top : 0;
+    size_t extra_cells = extra ? rows * HR_SAMPLING_MAX_EXTRA : 0;
     struct {
         void *to;
         size_t bytes;
@@ -111,9 +124,9 @@ static hr_status read_back(hr_runner *r, const hr_program_slot *s, bool sampled)
         { o->token, rows * cell },
         { o->logprob, rows * cell },
         { o->rank, rows * cell },
-        { o->top_ids, rows * (size_t)o->top * cell },
-        { o->top_logprobs, rows * (size_t)o->top * cell },
-        { o->extra_logprobs, rows * HR_SAMPLING_MAX_EXTRA * cell },
+        { o->top_ids, top_cells * cell },
+        { o->top_logprobs, top_cells * cell },
+        { o->extra_logprobs, extra_cells * cell },
         { o->status, rows * cell },
     };
     /* the outputs of hr_sampler_build, and of hr_sampler_build_prompt */
@@ -122,7 +135,9 @@ static hr_status read_back(hr_runner *r, const hr_program_slot *s, bool sampled)
     size_t n = sampled ? 7 : 5;
     assert(s->n_outputs == n);
     for (size_t i = 0; i < n; i++)
-        HR_TRY(hr_buffer_get(r->backend, s->outputs[i], want[order[i]].to, want[order[i]].bytes));
+        if (want[order[i]].bytes)
+            HR_TRY(
+                hr_buffer_get(r->backend, s->outputs[i], want[order[i]].to, want[order[i]].bytes));
     r->read_backs++;
     return HR_OK;
 }

@@ -299,17 +299,27 @@ static int64_t rows_needed(const hr_sampling_inputs *in, hr_sampling_input input
     return most < n_rows ? most : n_rows;
 }
 
+int hr_sampling_inputs_index(const char *name)
+{
+    for (int k = 0; k < HR_SAMPLING_INPUT_COUNT; k++)
+        if (!strcmp(hr_sampling_input_list[k].name, name)) return k;
+    return -1;
+}
+
+hr_sampling_array hr_sampling_inputs_at(const hr_sampling_inputs *in, int index, int64_t n_rows)
+{
+    const hr_sampling_input_info *i = &hr_sampling_input_list[index];
+    return (hr_sampling_array){ .data = array_at(in, (hr_sampling_input)index),
+                                .rows = rows_needed(in, (hr_sampling_input)index, n_rows),
+                                .row_bytes =
+                                    (size_t)array_columns(in, i) * hr_dtype_size(i->dtype) };
+}
+
 bool hr_sampling_inputs_find(const hr_sampling_inputs *in, const char *name, int64_t n_rows,
                              hr_sampling_array *out)
 {
+    int index = hr_sampling_inputs_index(name);
     *out = (hr_sampling_array){ 0 };
-    for (int k = 0; k < HR_SAMPLING_INPUT_COUNT; k++) {
-        const hr_sampling_input_info *i = &hr_sampling_input_list[k];
-        if (strcmp(i->name, name)) continue;
-        out->data = array_at(in, (hr_sampling_input)k);
-        out->rows = rows_needed(in, (hr_sampling_input)k, n_rows);
-        out->row_bytes = (size_t)array_columns(in, i) * hr_dtype_size(i->dtype);
-        return true;
-    }
-    return false;
+    if (index >= 0) *out = hr_sampling_inputs_at(in, index, n_rows);
+    return index >= 0;
 }

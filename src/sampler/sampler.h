@@ -238,5 +238,9 @@ typedef struct hr_sampling_array {
 } hr_sampling_array;
 bool hr_sampling_inputs_find(const hr_sampling_inputs *in, const char *name, int64_t n_rows,
                              hr_sampling_array *out);
+/* The same in two halves, so that a step compares no names: where an input stands (-1 = none of
+ * these), and its array. */
+int hr_sampling_inputs_index(const char *name);
+hr_sampling_array hr_sampling_inputs_at(const hr_sampling_inputs *in, int index, int64_t n_rows);
 
 #endif
