@@ -238,6 +238,7 @@ hr_status hr_args_parse(int argc, char **argv, unsigned command, const char *pro
     headrace_options_init(&out->options);
     hr_server_options_init(&out->server);
     hr_bench_serve_init(&out->bench.serve);
+    hr_bench_engine_init(&out->bench.engine);
     const char *check = getenv("HEADRACE_CHECK_RECOMPILATION");
     if (!check) check = getenv("VLLM_XLA_CHECK_RECOMPILATION");
     out->options.check_recompilation = check && !strcmp(check, "1");

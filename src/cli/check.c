@@ -32,7 +32,7 @@ static hr_status check_companions(const hr_args *a)
         { c->tools, c->messages, "--tools", "--messages" },
         { c->no_generation_prompt, c->messages, "--no-generation-prompt", "--messages" },
         { c->continue_final_message, c->messages, "--continue-final-message", "--messages" },
-        { c->system, c->chat, "--system", "--chat" },
+        { generates && c->system, c->chat, "--system", "--chat" },
         { c->chat, text, "--chat", "-p or --prompt-file" },
         { generates && c->no_special, text && !c->chat, "--no-special", "a prompt without --chat" },
     };
@@ -114,6 +114,50 @@ static hr_status check_serve(const hr_args *a)
     return HR_OK;
 }
 
+/* What works on a server takes no model, and the other way round. */
+static hr_status check_bench_serve(const hr_args *a)
+{
+    const hr_cli_bench *b = &a->bench;
+    bool saves = b->save_result;
+    if (a->model)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "'%s': bench serve loads no model; --model names the server's", a->model);
+    if (b->serve.http.base_url && (b->serve.host || b->serve.port != 8000))
+        return hr_fail(HR_INVALID_ARGUMENT, "--base-url already says host and port");
+    if (b->serve.port < 1 || b->serve.port > 65535)
+        return hr_fail(HR_INVALID_ARGUMENT, "--port must be 1..65535, not %d", b->serve.port);
+    if (!saves && (b->result_dir || b->result_filename))
+        return hr_fail(HR_INVALID_ARGUMENT, "%s needs --save-result",
+                       b->result_dir ? "--result-dir" : "--result-filename");
+    if (b->serve.save_detailed && !saves && !a->own.json)
+        return hr_fail(HR_INVALID_ARGUMENT, "--save-detailed needs --save-result or --json");
+    return HR_OK;
+}
+
+static hr_status check_bench_engine(const hr_args *a)
+{
+    if (a->model) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT,
+                   "which model? headrace %s MODEL; smollm2-135m is the packaged one", a->program);
+}
+
+/* chat and complete: a model here or a server there. */
+static hr_status check_client(const hr_args *a)
+{
+    const hr_cli_bench *b = &a->bench;
+    bool server = b->serve.http.base_url;
+    if (!a->model == !server)
+        return hr_fail(HR_INVALID_ARGUMENT, server ? "MODEL or --url, not both"
+                                                   : "which model? give MODEL, or --url URL");
+    const char *flag = b->serve.model           ? "--model"
+                       : b->serve.http.api_key  ? "--api-key"
+                       : b->headers.n           ? "--header"
+                       : b->serve.http.insecure ? "--insecure"
+                                                : NULL;
+    if (!server && flag) return hr_fail(HR_INVALID_ARGUMENT, "%s needs --url", flag);
+    return HR_OK;
+}
+
 hr_status hr_args_check(hr_args *a)
 {
     HR_TRY(check_log_level(a));
@@ -122,6 +166,10 @@ hr_status hr_args_check(hr_args *a)
     if (a->command == HR_CLI_TOKENIZE) HR_TRY(check_tokenize(a));
     if (a->command == HR_CLI_RENDER) HR_TRY(check_render(a));
     if (a->command & (HR_CLI_SERVE | HR_CLI_PLAN)) HR_TRY(check_serve(a));
+    if (a->command == HR_CLI_BENCH_SERVE) HR_TRY(check_bench_serve(a));
+    if (a->command & (HR_CLI_BENCH_THROUGHPUT | HR_CLI_BENCH_LATENCY | HR_CLI_BENCH_STARTUP))
+        HR_TRY(check_bench_engine(a));
+    if (a->command & (HR_CLI_CHAT | HR_CLI_COMPLETE)) HR_TRY(check_client(a));
     HR_TRY(check_choices(a));
     return check_companions(a);
 }

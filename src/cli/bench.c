@@ -1,0 +1,294 @@
+/* headrace bench: fills the options that are no plain flags, shows how far it is, prints results.
+ *
+ * Main thread. The table or figures go to standard output, everything else to standard error. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/sync.h"
+#include "cli/cli.h"
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+/* On a terminal a bar that is drawn over itself, elsewhere a line now and then. */
+typedef struct progress {
+    int terminal;
+    double shown; /* seconds, when it was shown last */
+} progress;
+
+#define BAR_WIDTH  30
+#define BAR_EVERY  0.1
+#define LINE_EVERY 10.0
+
+static void draw_bar(const hr_bench_progress *p)
+{
+    char bar[BAR_WIDTH + 1];
+    size_t full = p->total ? p->done * BAR_WIDTH / p->total : 0;
+    for (size_t i = 0; i < BAR_WIDTH; i++) bar[i] = i < full ? '#' : '.';
+    bar[BAR_WIDTH] = '\0';
+    double left = p->done ? p->seconds / (double)p->done * (double)(p->total - p->done) : 0;
+    fprintf(stderr, "\r[%s] %zu/%zu %s, %.0f s, %.0f s left", bar, p->done, p->total, p->what,
+            p->seconds, left);
+    if (p->output_tokens && p->seconds > 0)
+        fprintf(stderr, ", %.1f tok/s", (double)p->output_tokens / p->seconds);
+    if (p->failed) fprintf(stderr, ", %zu failed", p->failed);
+    fputs(p->done == p->total ? "\x1b[K\n" : "\x1b[K", stderr);
+}
+
+static void show(progress *s, const hr_bench_progress *p)
+{
+    double every = s->terminal ? BAR_EVERY : LINE_EVERY;
+    if (p->done < p->total && p->seconds - s->shown < every) return;
+    s->shown = p->seconds;
+    if (s->terminal) draw_bar(p);
+    else if (p->failed)
+        fprintf(stderr, "headrace: %zu of %zu %s done, %zu failed, %.1f s\n", p->done, p->total,
+                p->what, p->failed, p->seconds);
+    else
+        fprintf(stderr, "headrace: %zu of %zu %s done, %.1f s\n", p->done, p->total, p->what,
+                p->seconds);
+}
+
+/* ---- sampling flags -------------------------------------------------------------------------- */
+
+static void add_member(const hr_cli_flag *f, const headrace_sampling *s, hr_buf *out)
+{
+    const char *field = (const char *)s + f->offset, *name = f->name + 2;
+    if (f->kind == HR_FLAG_OFF && !strncmp(name, "no-", 3)) name += 3;
+    hr_json_writer w = { .out = out };
+    if (out->n) hr_buf_add_byte(out, ',');
+    hr_buf_add_byte(out, '"');
+    for (; *name; name++) hr_buf_add_byte(out, *name == '-' ? '_' : *name);
+    hr_buf_add_c(out, "\":");
+    if (f->kind == HR_FLAG_F64) hr_json_f64(&w, *(const double *)field);
+    else if (f->kind == HR_FLAG_I64) hr_json_i64(&w, *(const int64_t *)field);
+    else if (f->kind == HR_FLAG_INT) hr_json_i64(&w, *(const int *)field);
+    else hr_json_bool(&w, *(const int *)field);
+}
+
+hr_status hr_cli_sampling_members(hr_args *a, hr_buf *out)
+{
+    headrace_sampling s;
+    headrace_sampling_init(NULL, &s);
+    HR_TRY(hr_args_sampling(a, &s));
+    for (size_t i = 0; i < a->n_typed; i++) {
+        bool again = false; /* only the last of a flag counts */
+        for (size_t j = i + 1; j < a->n_typed; j++)
+            again = again || a->typed[j].flag->offset == a->typed[i].flag->offset;
+        if (!again) add_member(a->typed[i].flag, &s, out);
+    }
+    return hr_buf_status(out);
+}
+
+void hr_cli_fill_http(hr_args *a)
+{
+    hr_http_options *h = &a->bench.serve.http;
+    if (!h->api_key) h->api_key = getenv("HEADRACE_API_KEY");
+    if (h->api_key && !*h->api_key) h->api_key = NULL;
+    h->headers = a->bench.headers.at;
+    h->n_headers = a->bench.headers.n;
+}
+
+/* ---- bench serve ----------------------------------------------------------------------------- */
+
+static void on_requests(void *context, const hr_bench_progress *p)
+{
+    show(context, p);
+}
+
+/* The words after --goodput, one text. */
+static hr_status join(hr_args *a, const hr_cli_list *words, const char **out)
+{
+    hr_buf text = { 0 };
+    const char *const *w = words->at;
+    for (size_t i = 0; i < words->n; i++) hr_buf_printf(&text, "%s%s", i ? " " : "", w[i]);
+    *out = words->n ? hr_arena_copy(&a->arena, text.p, text.n) : NULL;
+    hr_buf_deinit(&text);
+    return words->n && !*out ? hr_fail(HR_RESOURCE_EXHAUSTED, "--goodput") : HR_OK;
+}
+
+static hr_status save(hr_args *a, const hr_bench_serve_result *r)
+{
+    const hr_cli_bench *b = &a->bench;
+    const char *name = b->result_filename ? b->result_filename : r->name;
+    const char *folder = b->result_dir ? b->result_dir : ".";
+    hr_buf path = { 0 };
+    if (strchr(name, '/')) hr_buf_add_c(&path, name);
+    else hr_buf_printf(&path, "%s/%s", folder, name);
+    hr_status st = hr_buf_status(&path);
+    if (!st) st = hr_file_write_atomic(hr_buf_c(&path), hr_buf_str(&r->json));
+    if (!st) fprintf(stderr, "headrace: written to %s\n", hr_buf_c(&path));
+    hr_buf_deinit(&path);
+    return st;
+}
+
+static hr_status print_saved(hr_args *a)
+{
+    const hr_cli_bench *b = &a->bench;
+    hr_str json;
+    hr_buf table = { 0 };
+    HR_TRY(hr_args_slurp(&a->arena, b->from_result, &json));
+    hr_status st = hr_bench_table(json, b->serve.metrics, b->serve.percentiles, &table);
+    if (st) st = hr_fail_prefix(st, "%s", b->from_result);
+    if (!st) fputs(hr_buf_c(&table), stdout);
+    hr_buf_deinit(&table);
+    return st;
+}
+
+static hr_status fill_serve(hr_args *a, hr_buf *sampling, hr_tokenizer **t)
+{
+    hr_cli_bench *b = &a->bench;
+    hr_cli_fill_http(a);
+    HR_TRY(join(a, &b->goodput, &b->serve.goodput));
+    HR_TRY(hr_cli_sampling_members(a, sampling));
+    b->serve.sampling = hr_buf_c(sampling);
+    if (!b->tokenizer) return HR_OK;
+    HR_TRY(hr_cli_load_tokenizer(b->tokenizer, t));
+    b->serve.data.tokenizer = *t;
+    return HR_OK;
+}
+
+/* Failures are rows of the table; a server that answered nothing at all is a failed benchmark. */
+static int print_serve(hr_args *a, const hr_bench_serve_result *r)
+{
+    if (r->failed)
+        fprintf(stderr, "headrace: %zu of %zu requests failed; the first: %s\n", r->failed,
+                r->failed + r->completed, r->first_error);
+    if (a->own.json) {
+        fwrite(r->json.p, 1, r->json.n, stdout);
+        putchar('\n');
+    } else fwrite(r->table.p, 1, r->table.n, stdout);
+    if (a->bench.save_result && save(a, r)) return hr_cli_complain();
+    return r->completed ? 0 : 1;
+}
+
+int hr_cli_bench_serve(hr_args *a)
+{
+    if (a->bench.from_result) return print_saved(a) ? hr_cli_complain() : 0;
+    progress shown = { .terminal = isatty(STDERR_FILENO) };
+    hr_bench_serve_options *o = &a->bench.serve;
+    hr_buf sampling = { 0 };
+    hr_tokenizer *t = NULL;
+    hr_bench_serve_result r = { 0 };
+    if (!a->bench.no_progress) o->progress = on_requests;
+    o->context = &shown;
+    hr_status st = fill_serve(a, &sampling, &t);
+    if (!st) st = hr_bench_serve(o, &r);
+    int exit_status = st ? hr_cli_complain() : print_serve(a, &r);
+    hr_bench_serve_result_deinit(&r);
+    hr_tokenizer_destroy(t);
+    hr_buf_deinit(&sampling);
+    return exit_status;
+}
+
+/* ---- in this process ------------------------------------------------------------------------- */
+
+typedef struct engine_bench {
+    hr_args *args;
+    progress shown;
+} engine_bench;
+
+static void print_log(void *context, int level, const char *line)
+{
+    const hr_args *a = context;
+    if (level <= a->log_level) fprintf(stderr, "%s\n", line);
+}
+
+static void on_runs(void *context, const hr_bench_progress *p)
+{
+    show(&((engine_bench *)context)->shown, p);
+}
+
+static hr_status apply_sampling(void *context, headrace_sampling *s)
+{
+    return hr_args_sampling(((engine_bench *)context)->args, s);
+}
+
+static void fill_engine(engine_bench *e, int64_t warmups, int64_t runs)
+{
+    hr_args *a = e->args;
+    hr_bench_engine_options *o = &a->bench.engine;
+    e->shown.terminal = isatty(STDERR_FILENO);
+    a->options.model = a->model;
+    a->options.log = print_log;
+    a->options.log_context = a;
+    o->engine = a->options;
+    o->data = a->bench.serve.data;
+    o->sampling = apply_sampling;
+    o->context = e;
+    if (!a->bench.no_progress) o->progress = on_runs;
+    if (o->num_warmups < 0) o->num_warmups = warmups;
+    if (o->num_runs < 0) o->num_runs = runs;
+}
+
+static int finish(const hr_args *a, hr_status st, hr_buf *text, hr_buf *json)
+{
+    const char *path = a->bench.output_json;
+    if (!st && path) {
+        hr_buf_add_byte(json, '\n');
+        st = hr_file_write_atomic(path, hr_buf_str(json));
+        json->n -= 1;
+    }
+    if (!st) puts(a->own.json ? hr_buf_c(json) : hr_buf_c(text));
+    hr_buf_deinit(text);
+    hr_buf_deinit(json);
+    return st ? hr_cli_complain() : 0;
+}
+
+int hr_cli_bench_throughput(hr_args *a)
+{
+    engine_bench e = { .args = a };
+    hr_buf text = { 0 }, json = { 0 };
+    fill_engine(&e, 0, 1);
+    return finish(a, hr_bench_throughput(&a->bench.engine, &text, &json), &text, &json);
+}
+
+int hr_cli_bench_latency(hr_args *a)
+{
+    engine_bench e = { .args = a };
+    hr_buf text = { 0 }, json = { 0 };
+    fill_engine(&e, 10, 30);
+    a->bench.engine.engine.enable_prefix_caching = 0; /* the same prompts run after run */
+    return finish(a, hr_bench_latency(&a->bench.engine, &text, &json), &text, &json);
+}
+
+/* ---- bench startup --------------------------------------------------------------------------- */
+
+/* This process's own arguments and --one-run, for launching it again: NULL-terminated pointers into
+ * `text`. */
+static hr_status own_arguments(hr_arena *arena, char ***out)
+{
+    hr_str all;
+    HR_TRY(hr_args_slurp(arena, "/proc/self/cmdline", &all));
+    size_t n = 0;
+    for (size_t i = 0; i < all.n; i++) n += !all.p[i];
+    char **argv = hr_arena_array(arena, n + 2, sizeof *argv);
+    if (!argv) return hr_fail(HR_RESOURCE_EXHAUSTED, "arguments");
+    for (size_t i = 0, at = 0; i < n; i++) {
+        argv[i] = (char *)all.p + at;
+        at += strlen(argv[i]) + 1;
+    }
+    argv[0] = "/proc/self/exe";
+    argv[n] = "--one-run";
+    *out = argv;
+    return HR_OK;
+}
+
+int hr_cli_bench_startup(hr_args *a)
+{
+    engine_bench e = { .args = a };
+    hr_buf text = { 0 }, json = { 0 };
+    char **argv = NULL;
+    fill_engine(&e, 0, 5);
+    if (a->bench.one_run) {
+        hr_status st = hr_bench_start_once(&a->bench.engine, &json);
+        if (!st) fputs(hr_buf_c(&json), stdout);
+        hr_buf_deinit(&json);
+        return st ? hr_cli_complain() : 0;
+    }
+    hr_status st = own_arguments(&a->arena, &argv);
+    if (!st) st = hr_bench_startup(&a->bench.engine, argv, &text, &json);
+    return finish(a, st, &text, &json);
+}
