@@ -163,6 +163,22 @@ static void shorten(hr_engine *e)
     hr_log(HR_LOG_INFO, "engine: --max-model-len auto: %lld tokens", (long long)e->max_model_len);
 }
 
+/* A size that was asked for is trusted to be wanted, not to be there. */
+static hr_status check_asked_size(const hr_engine *e)
+{
+    const hr_memory *m = &e->memory;
+    size_t cache = (size_t)e->shapes.build.blocks * hr_engine_block_bytes(e);
+    size_t taken = m->weights + m->buffers + m->peak;
+    if (!e->options.kv_cache_memory_bytes ||
+        (taken < m->available && cache <= m->available - taken))
+        return HR_OK;
+    return hr_fail(HR_RESOURCE_EXHAUSTED,
+                   "--kv-cache-memory-bytes: a KV cache of %zu MiB is more than there is: of %zu "
+                   "MiB available, weights take %zu, buffers %zu, the largest program %zu",
+                   cache / MIB, m->available / MIB, m->weights / MIB, m->buffers / MIB,
+                   m->peak / MIB);
+}
+
 hr_status hr_engine_size_cache(hr_engine *e)
 {
     const headrace_options *o = &e->options;
@@ -189,6 +205,7 @@ hr_status hr_engine_size_cache(hr_engine *e)
             (size_t)b->table_width * one / MIB + 1,
             o->kv_cache_memory_bytes ? "raise --kv-cache-memory-bytes" : "free memory",
             m->available / MIB, m->weights / MIB, m->buffers / MIB, m->peak / MIB);
+    HR_TRY(check_asked_size(e));
     hr_log(HR_LOG_INFO, "engine: KV cache of %lld blocks of %lld tokens, %.0f MiB, taken as used",
            (long long)b->blocks, (long long)b->block_size,
            (double)((size_t)b->blocks * one) / (double)MIB);
