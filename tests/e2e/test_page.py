@@ -1,6 +1,7 @@
 """The web page in Chromium: what a person does, with real keys and clicks, and that it stays at home."""
 import json
 import re
+import subprocess
 import time
 
 import pytest
@@ -115,7 +116,7 @@ def test_request_is_what_the_controls_say(page):
         "logit_bias": {"5": -100, "7": 1.5}, "stop_token_ids": [3, 4], "ignore_eos": True,
         "messages": [{"role": "system", "content": "Be brief."},
                      {"role": "user", "content": "Hello"}]}
-    assert page.js("document.querySelector('.message .problem').hidden"), page.text(".problem")
+    assert page.js("document.querySelector('.message.assistant .problem').hidden"), page.text(".assistant .problem")
 
     page.js("document.getElementById('reset').click(); window.bodies.length = 0")
     set_control(page, "max_tokens", 1)
@@ -187,7 +188,8 @@ def test_token_view(page):
     send(page, "Name three rivers.")
     page.wait(f"{idle} && document.querySelectorAll('.token').length")
     spans = page.js("[...document.querySelectorAll('.token')].map(t => t.textContent.replaceAll('⏎', ''))")
-    stored = page.js("JSON.parse(localStorage['headrace.talks'])[0].messages[1].variants[0]")
+    stored = page.js("JSON.parse(Object.entries(localStorage).find(([k]) => k.startsWith('headrace.talk.'))[1])"
+                     ".messages[1].variants[0]")
     assert "".join(spans) == stored["text"] == "".join(t[0] for t in stored["tokens"])
     assert all(len(t[2]) in (5, 6) for t in stored["tokens"])
     shade = page.js("[...document.querySelectorAll('.token')].map(t => Number(t.style.getPropertyValue('--surprise')))")
@@ -244,6 +246,113 @@ def test_dashboard(page):
     page.press("Escape")
     assert page.js("document.activeElement.id") == "open-settings"
     page.screenshot(SHOTS / "page-chat-narrow.png")
+
+
+def test_talks(page):
+    """Conversations are apart, survive a reload, and go when they are told to."""
+    set_control(page, "max_tokens", 3)
+    for text in ("First of them", "Second of them"):
+        page.click("#new-talk")
+        send(page, text)
+        page.wait(idle)
+    titles = "[...document.querySelectorAll('.talk-title')].map(t => t.textContent)"
+    assert page.js(titles) == ["Second of them", "First of them"]
+    page.click("li:nth-child(2) .talk-title")
+    assert page.text(".message.user .body") == "First of them"
+    page.js("[...document.querySelectorAll('.tools button')].find(b => b.textContent === 'Edit').click()")
+    assert page.js("document.getElementById('message').value") == "First of them"
+    assert page.js("document.querySelectorAll('.message').length") == 0
+    page.press("Enter")
+    page.wait(f"{idle} && document.querySelectorAll('.message').length === 2")
+    page.js("document.querySelector('li:nth-child(1) .delete').click()")
+    page.reload()
+    page.wait(ready)
+    assert page.js(titles) == ["First of them"]
+    page.js("localStorage['headrace.talk.broken'] = '{'; localStorage['headrace.settings'] = 'x'")
+    page.reload()
+    page.wait(ready)
+    assert page.js(titles) == ["First of them"]
+
+
+def test_full_storage(page):
+    """When the browser has no room left, old tokens go before old words, and the new talk is kept."""
+    page.js("""(() => {
+        for (let i = 0; i < 4; i++) {
+            localStorage[`headrace.talk.00000000${i}-old`] = JSON.stringify({
+                id: `00000000${i}-old`, title: `old ${i}`, system: '', messages: [
+                    {role: 'assistant', chosen: 0, variants: [
+                        {text: 'kept', tokens: [['x'.repeat(1200000), -1, []]]}]}]});
+        }
+    })()""")
+    page.reload()
+    page.wait(ready)
+    page.click("#new-talk")
+    set_control(page, "max_tokens", 2)
+    send(page, "Long: " + "w " * 300)
+    page.wait(f"document.querySelectorAll('.message').length === 2 && {idle}")
+    page.js("""import('/store.js').then(({current, saveTalk}) => {
+        current().messages[0].variants[0].text = 'y'.repeat(1500000);
+        saveTalk(current());
+        window.saved = true;
+    })""")
+    page.wait("window.saved")
+    kept = page.js("Object.keys(localStorage).filter(k => k.startsWith('headrace.talk.')).sort()"
+                   ".map(k => [k.slice(-3), localStorage[k].length > 1e6, localStorage[k].includes('kept')])")
+    assert kept == [["old", False, True], *[["old", True, True]] * 3, [kept[-1][0], True, False]]
+
+
+def test_loading_and_gone(browser, serve, smollm2):
+    """The page says what the server does: loading, ready, gone."""
+    server = serve(smollm2, *SERVER_FLAGS).ready()
+    p = browser.page("about:blank")
+    p.call("Page.addScriptToEvaluateOnNewDocument", source="""
+        const real = window.fetch;
+        window.fetch = (path, ...more) => (path === 'health' && !window.loaded)
+            ? Promise.resolve(new Response('', {status: 503})) : real(path, ...more);""")
+    p.go(server.address + "/")
+    p.wait("document.getElementById('state').textContent === 'loading the model'")
+    p.js("window.loaded = true")
+    p.wait(ready)
+    assert server.stop() == 0
+    p.wait("document.getElementById('state').textContent === 'no connection'")
+    send(p, "Is anybody there?")
+    p.wait(f"{idle} && document.querySelector('.message.assistant .problem')?.textContent"
+           " === 'the server cannot be reached'")
+    assert [x for x in p.problems() if "ERR_CONNECTION_REFUSED" not in x] == []
+    p.close()
+
+
+def test_metrics_reading(page):
+    """The dashboard's reading of Prometheus text: escapes, infinities, quantiles."""
+    text = '# HELP a b\na{x="q\\"}, \\\\n",le="+Inf"} 1e+06\nb 2.5\n'
+    page.js(f"""import('/samples.js').then(({{parseMetrics, quantile}}) => {{
+        const m = parseMetrics({json.dumps(text)});
+        const h = {{bounds: [1, 2, 4, Infinity], counts: [10, 30, 40, 50], count: 50, sum: 1}};
+        window.out = [m.get('a')[0], m.get('b')[0].value,
+            ...[0.1, 0.4, 0.7, 0.9].map(q => quantile(h, q)),
+            quantile({{bounds: [1], counts: [0], count: 0}}, 0.5).value];
+    }})""")
+    out = page.wait("window.out")
+    assert out[0] == {"labels": {"x": 'q"}, \\n', "le": "+Inf"}, "value": 1e6}
+    assert out[1] == 2.5
+    # by hand: rank 5 lies in the lowest bucket; 20 is halfway in (1,2]; 35 halfway in (2,4]; 45 above
+    assert out[2:6] == [{"below": 1}, {"value": 1.5}, {"value": 3}, {"above": 4}]
+
+
+def test_curl(page):
+    """What is copied runs in a shell and gives the answer's stream."""
+    page.js("navigator.clipboard.writeText = async text => { window.copied = text; }")
+    set_control(page, "max_tokens", 4)
+    set_control(page, "temperature", 0)
+    send(page, "It's \"quoted\".")
+    page.wait(idle)
+    page.click("#curl")
+    command = page.wait("window.copied")
+    out = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=30)
+    chunks = [json.loads(line[6:]) for line in out.stdout.splitlines()
+              if line.startswith("data: {")]
+    text = "".join(c["delta"].get("content") or "" for k in chunks for c in k["choices"])
+    assert text == page.js("document.querySelector('.message.assistant .body').textContent") != ""
 
 
 def test_markdown_is_text(page):

@@ -42,7 +42,7 @@ export function chartPanel(parent, title, names, format) {
     const top = el('span', {class: 'top-value'});
     const figures = names.map(() => el('b'));
     parent.append(el('section', {class: 'panel', 'aria-label': title},
-        el('h2', {text: title}),
+        el('h2', null, title, el('span', {class: 'faint', text: 'last 3 min'})),
         el('p', {class: 'figures'}, ...names.map((n, i) =>
             el('span', {class: `figure key-${i}`}, figures[i], ` ${n}`))),
         el('div', {class: 'plot'}, chart, top)));

@@ -3,14 +3,15 @@
  * One answer streams at a time. It belongs to its talk, not to the screen: switching talks stops
  * it, and what had come is kept. */
 
-import {$, el, perFrame} from './dom.js';
+import {$, copyText, el, perFrame} from './dom.js';
 import {generate, requestBody} from './generate.js';
 import {messageNode} from './messages.js';
 import * as store from './store.js';
 
 let context; /* {model(), sampling(), drawTalks()} from page.js */
 let running = null; /* {controller, message} */
-let shown = [];     /* message nodes of the current talk */
+let drawn = null;   /* the talk on the screen */
+let shown = [];     /* its message nodes, in order */
 
 const log = $('log'), box = $('message');
 const variantOf = message => message.variants[message.chosen];
@@ -30,15 +31,28 @@ const drawStream = perFrame(() => {
     if (follow) log.scrollTop = log.scrollHeight;
 });
 
+const empty = el('div', {class: 'empty'},
+    el('p', {text: 'Nothing has been said yet.'}),
+    el('p', {class: 'note', text: 'Answers stream as they are made. '
+        + 'The token view shows how sure the model was of each word.'}));
+
+/** Brings the screen to what the talk is. Nodes that stand stay as they are. */
 export function drawTalk() {
-    const talk = store.current();
-    shown = talk.messages.map(m => messageNode(m, actions, options));
-    const empty = el('div', {class: 'empty'},
-        el('p', {text: 'Nothing has been said yet.'}),
-        el('p', {class: 'note', text: 'Answers stream as they are made. Token view shows how sure the model was of each word.'}));
-    log.replaceChildren(...shown.length ? shown.map(s => s.node) : [empty]);
+    const talk = store.current(), messages = talk.messages;
+    if (drawn !== talk) {
+        drawn = talk;
+        shown = [];
+        $('system').value = talk.system;
+    }
+    let keep = 0;
+    while (keep < shown.length && shown[keep].message === messages[keep]) keep++;
+    shown = [...shown.slice(0, keep), ...messages.slice(keep).map(m => messageNode(m, actions, options))];
+    for (const node of [...log.children]) {
+        if (!shown.some(s => s.node === node)) node.remove();
+    }
+    log.append(...(shown.length ? shown.slice(keep).map(s => s.node) : [empty]));
+    for (const s of shown) s.update();
     log.scrollTop = log.scrollHeight;
-    $('system').value = talk.system;
     $('legend').hidden = !options.tokens();
 }
 
@@ -75,14 +89,14 @@ async function answer(talk, message, messages, more) {
     drawTalk();
     drawButtons();
     $('stop').focus({preventScroll: true});
-    const saving = setInterval(store.saveTalks, 2000);
+    const saving = setInterval(() => store.saveTalk(talk), 2000);
     await generate(requestBody(context.model(), messages, sampling, more), variant,
         controller.signal, drawStream);
     clearInterval(saving);
     running = null;
     drawButtons();
     if (store.current() === talk) drawTalk();
-    store.saveTalks();
+    store.saveTalk(talk);
     context.drawTalks();
     if (document.activeElement === document.body) box.focus({preventScroll: true});
 }
@@ -105,7 +119,7 @@ const actions = {
     choose(message, i) {
         message.chosen = i;
         shown.at(-1).update();
-        store.saveTalks();
+        store.saveTalk(store.current());
     },
     /** Back to the box, with all that came after. */
     edit(message) {
@@ -114,7 +128,7 @@ const actions = {
         box.value = variantOf(message).text;
         talk.messages.splice(talk.messages.indexOf(message));
         drawTalk();
-        store.saveTalks();
+        store.saveTalk(talk);
         fitBox();
         box.focus();
     },
@@ -136,6 +150,17 @@ function send() {
     fitBox();
     context.drawTalks();
     answer(talk, message, messages);
+}
+
+/* The call behind the last answer, or the next one, for a shell. */
+function curl() {
+    const talk = store.current(), last = talk.messages.at(-1);
+    const body = requestBody(context.model(), history(talk, last?.role === 'assistant' ? last : null),
+        context.sampling() ?? {});
+    const url = new URL('v1/chat/completions', location.href.split('#')[0]);
+    return [`curl -N ${url}`, "-H 'Content-Type: application/json'",
+        '-H "Authorization: Bearer $HEADRACE_API_KEY"',
+        `-d '${body.replaceAll("'", "'\\''")}'`].join(' \\\n    ');
 }
 
 /** What the chat needs of the page: model(), sampling() (null while some control does not hold),
@@ -165,8 +190,9 @@ export function startChat(given) {
     $('system').addEventListener('input', event => {
         store.current().system = event.target.value;
     });
-    $('system').addEventListener('change', store.saveTalks);
-    addEventListener('pagehide', store.saveTalks);
+    $('system').addEventListener('change', () => store.saveTalk(store.current()));
+    $('curl').addEventListener('click', () => copyText(curl(), $('curl')));
+    addEventListener('pagehide', () => store.saveTalk(store.current()));
     drawTalk();
     drawButtons();
 }

@@ -38,7 +38,7 @@ function describe(variant, times) {
 export async function generate(body, variant, signal, changed) {
     const times = {began: performance.now(), first: 0, last: 0, tokens: variant.tokens.length};
     try {
-        const response = await request('/v1/chat/completions', {body, signal});
+        const response = await request('v1/chat/completions', {body, signal});
         for await (const event of events(response)) {
             if (event.error) throw new Error(event.error.message);
             if (event.usage) times.tokens = event.usage.completion_tokens;

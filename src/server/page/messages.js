@@ -22,20 +22,18 @@ export function messageNode(message, actions, options) {
     const node = el('article', {class: `message ${message.role}`, 'aria-label': user ? 'You' : 'Model'},
         el('h2', {class: 'who', text: user ? 'You' : 'Model'}),
         el('div', {class: 'what'}, body, problem, el('div', {class: 'foot'}, note, tools)));
-    let shown = null; /* {variant, view}: the token view that grows */
+    let drawn = {}; /* what the body shows: {variant, length, view}; redrawn only when it differs,
+                       or a screen reader would hear it again and a selection would be lost */
 
     function drawBody(variant) {
-        const asTokens = !user && options.tokens() && variant.tokens?.length;
-        if (asTokens) {
-            if (shown?.variant === variant && shown.view.node.isConnected) shown.view.grow();
-            else {
-                shown = {variant, view: tokenView(variant.tokens)};
-                body.replaceChildren(shown.view.node);
-            }
-            return;
-        }
-        shown = null;
-        if (user) body.textContent = variant.text;
+        const asTokens = Boolean(!user && options.tokens() && variant.tokens?.length);
+        const same = drawn.variant === variant && Boolean(drawn.view) === asTokens;
+        if (same && asTokens) drawn.view.grow();
+        if (same && (asTokens || drawn.length === variant.text.length)) return;
+        drawn = {variant, length: variant.text.length};
+        if (asTokens) drawn.view = tokenView(variant.tokens);
+        if (asTokens) body.replaceChildren(drawn.view.node);
+        else if (user) body.textContent = variant.text;
         else body.replaceChildren(...markdown(variant.text));
     }
 
@@ -77,5 +75,5 @@ export function messageNode(message, actions, options) {
     }
 
     update();
-    return {node, update};
+    return {message, node, update};
 }

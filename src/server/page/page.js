@@ -47,7 +47,7 @@ function setState(state, text = state) {
 let asked = false; /* for a key: once by itself, afterwards by the button */
 
 async function loadModel() {
-    const {data} = await getJson('/v1/models', {quiet: asked});
+    const {data} = await getJson('v1/models', {quiet: asked});
     model = data[0].id;
     $('model').textContent = model;
     document.title = `${model} · headrace`;
@@ -58,7 +58,7 @@ async function loadModel() {
 async function untilReady() {
     for (;;) {
         try {
-            const health = await fetch('/health', {cache: 'no-store'});
+            const health = await fetch('health', {cache: 'no-store'});
             if (health.ok) return;
             setState('loading', 'loading the model');
         } catch {
@@ -82,12 +82,12 @@ async function connect() {
 }
 
 async function beat() {
-    const metrics = await request('/metrics', {quiet: true});
+    const metrics = await request('metrics', {quiet: true});
     addSample(await metrics.text());
     $('strip-running').textContent = latest().running;
     $('strip-waiting').textContent = latest().waiting;
     drawSamples(view() === 'server');
-    if (view() === 'server') drawPrograms(await getJson('/programs', {quiet: true}));
+    if (view() === 'server') drawPrograms(await getJson('programs', {quiet: true}));
 }
 
 async function keepAsking() {

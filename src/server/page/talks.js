@@ -33,6 +33,7 @@ export function drawTalks() {
 }
 
 export function startTalks() {
+    store.whenOthersWrite(drawTalks);
     $('new-talk').addEventListener('click', () => {
         change(store.startTalk);
         $('message').focus();
