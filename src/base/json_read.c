@@ -66,6 +66,26 @@ static bool is_digit(int c)
 
 /* ---- strings ------------------------------------------------------------------------------ */
 
+/* The high bit of each byte of `word` that is zero; of bytes after the first such one, maybe more.
+ */
+static uint64_t zero_bytes(uint64_t word)
+{
+    return (word - 0x0101010101010101u) & ~word & 0x8080808080808080u;
+}
+
+/* Moves past characters that a string holds as they are, eight at a time. */
+static void skip_plain(parser *p)
+{
+    const uint64_t ones = 0x0101010101010101u;
+    uint64_t w;
+    for (; p->at + 8 <= p->text.n; p->at += 8) {
+        memcpy(&w, p->text.p + p->at, 8);
+        uint64_t special = (w & 0x8080808080808080u) | zero_bytes(w ^ ones * '"') |
+                           zero_bytes(w ^ ones * '\\') | zero_bytes(w & ones * 0xE0);
+        if (special) return;
+    }
+}
+
 /* Moves past the body of a string to its closing quote; checks everything but the escapes'
  * meaning. */
 static hr_status scan_string(parser *p, bool *escaped)
@@ -82,6 +102,7 @@ static hr_status scan_string(parser *p, bool *escaped)
             p->at += 2;
         } else if (c < 0x80) {
             p->at++;
+            skip_plain(p);
         } else {
             size_t len;
             if (hr_utf8_decode(hr_str_slice(p->text, p->at, p->text.n), &len) == HR_UTF8_BAD)

@@ -101,7 +101,8 @@ hr_status hr_grow(void **items, size_t *capacity, size_t need, size_t item)
     return HR_OK;
 }
 
-void *hr_arena_alloc(hr_arena *a, size_t bytes)
+/* Not zeroed. */
+static void *take(hr_arena *a, size_t bytes)
 {
     if (bytes > SIZE_MAX / 4) return NULL;
     size_t need = (bytes + 15) & ~(size_t)15;
@@ -120,7 +121,13 @@ void *hr_arena_alloc(hr_arena *a, size_t bytes)
     }
     void *p = b->data + b->used;
     b->used += need;
-    return memset(p, 0, need);
+    return p;
+}
+
+void *hr_arena_alloc(hr_arena *a, size_t bytes)
+{
+    void *p = take(a, bytes);
+    return p ? memset(p, 0, bytes) : NULL;
 }
 
 void *hr_arena_array(hr_arena *a, size_t n, size_t item)
@@ -132,8 +139,10 @@ void *hr_arena_array(hr_arena *a, size_t n, size_t item)
 char *hr_arena_copy(hr_arena *a, const char *p, size_t n)
 {
     if (n == SIZE_MAX) return NULL;
-    char *copy = hr_arena_alloc(a, n + 1);
-    if (copy && n) memcpy(copy, p, n);
+    char *copy = take(a, n + 1);
+    if (!copy) return NULL;
+    if (n) memcpy(copy, p, n);
+    copy[n] = '\0';
     return copy;
 }
 

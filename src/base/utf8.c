@@ -64,11 +64,24 @@ size_t hr_utf8_encode(uint32_t c, char out[4])
     return n;
 }
 
+/* Bytes from `at` on that are surely ASCII, eight at a time. */
+static size_t skip_ascii(hr_str s, size_t at)
+{
+    uint64_t word;
+    for (; at + 8 <= s.n; at += 8) {
+        memcpy(&word, s.p + at, 8);
+        if (word & 0x8080808080808080u) break;
+    }
+    return at;
+}
+
 bool hr_utf8_valid(hr_str s)
 {
     size_t len;
-    for (size_t i = 0; i < s.n; i += len)
+    for (size_t i = skip_ascii(s, 0); i < s.n; i += len) {
         if (hr_utf8_decode(hr_str_slice(s, i, s.n), &len) == HR_UTF8_BAD) return false;
+        if (len == 1) len = skip_ascii(s, i + 1) - i;
+    }
     return true;
 }
 

@@ -65,9 +65,13 @@ struct hr_connections {
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
-static void let_go(hr_connection *c, size_t bytes)
+/* An exchange has ended. */
+static void free_exchange(hr_connections *all, hr_exchange_own *o)
 {
-    c->all->held -= bytes;
+    bool large = o->message.body.capacity + o->x.arena.used > JSON_INLINE;
+    all->held -= o->held;
+    if (large) hr_json_worker_free(all->server->json_worker, o);
+    else hr_exchange_destroy(o);
 }
 
 static void drop_exchange(hr_connection *c)
@@ -76,10 +80,8 @@ static void drop_exchange(hr_connection *c)
     if (!o) return;
     c->own = NULL;
     if (o->x.on_gone) o->x.on_gone(&o->x);
-    let_go(c, o->held);
-    o->held = 0;
-    if (o->parsing) o->c = NULL; /* the worker has it */
-    else hr_exchange_destroy(o);
+    if (o->parsing) o->c = NULL; /* the worker has it; what it holds still counts */
+    else free_exchange(c->all, o);
 }
 
 static void resume_reading(hr_connection *c)
@@ -116,7 +118,7 @@ static void release(hr_connection *c)
         SSL_shutdown(ssl);
     }
     bufferevent_free(c->bev);
-    let_go(c, c->held);
+    c->all->held -= c->held;
     hr_http_deinit(&c->http);
     hr_free(c);
 }
@@ -189,8 +191,7 @@ void hr_connection_answered(hr_connection *c, hr_exchange_own *o)
 {
     bool close = o->close;
     c->own = NULL;
-    let_go(c, o->held);
-    hr_exchange_destroy(o);
+    free_exchange(c->all, o);
     c->served = true;
     c->since = hr_now_s();
     if (close || c->eof) c->closing = true; /* the write callback goes on from here */
@@ -272,7 +273,7 @@ void hr_connection_parsed(hr_exchange_own *o)
     hr_connection *c = o->c;
     o->parsing = false;
     if (!c) {
-        hr_exchange_destroy(o);
+        free_exchange(o->x.server->connections, o);
         return;
     }
     if (!hold(c, &o->held, o->message.body.capacity + o->x.arena.used))

@@ -25,7 +25,8 @@ typedef struct hr_exchange_own {
     hr_buf lines;            /* header lines that the handler set */
     bool close;              /* the connection ends with this answer */
     bool streaming, chunked;
-    bool parsing;          /* the JSON worker has it */
+    bool ended;   /* and only waits to be freed */
+    bool parsing; /* the JSON worker has it */
     hr_status json_status; /* by the worker */
     char json_message[HR_MESSAGE_MAX];
 } hr_exchange_own;
@@ -72,6 +73,8 @@ HR_MUST_USE hr_status hr_json_worker_create(hr_server *s, hr_json_worker **out);
 /* Exchanges inside are freed. */
 void hr_json_worker_destroy(hr_json_worker *w);
 void hr_json_worker_submit(hr_json_worker *w, hr_exchange_own *o);
+/* For an exchange that has ended and holds much. */
+void hr_json_worker_free(hr_json_worker *w, hr_exchange_own *o);
 
 /* ---- connection.c ------------------------------------------------------------------------------
  */

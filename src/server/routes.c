@@ -11,7 +11,8 @@ static const hr_route routes[] = {
 #include "server/routes.def"
 };
 #undef HR_ROUTE
-#define N_ROUTES (sizeof routes / sizeof *routes)
+#define MAX_FIELDS 1024 /* of a body's object: each is looked up on this thread */
+#define N_ROUTES   (sizeof routes / sizeof *routes)
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
@@ -148,6 +149,11 @@ void hr_routes_call(hr_exchange *x)
         int status = hr_exchange_http_status(o->json_status);
         hr_exchange_error(x, status, NULL, "The body is no JSON this server reads: %s.",
                           o->json_message);
+        return;
+    }
+    if (x->json && x->json->count > MAX_FIELDS && x->json->type == HR_JSON_OBJECT) {
+        hr_exchange_error(x, 400, NULL, "The body has %zu fields; no request has more than %d.",
+                          x->json->count, MAX_FIELDS);
         return;
     }
     bool needs_engine = x->route->body == HR_ROUTE_JSON;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/json.h"
+#include "base/utf8.h"
 
 static hr_arena arena;
 
@@ -178,6 +179,59 @@ static void keeps_order_text_and_escapes(void **state)
     assert_null(hr_json_get(v, "b"));
     assert_null(hr_json_get(NULL, "b"));
     assert_null(hr_json_get(&v->items[1], "a"));
+}
+
+static void bounds_values(void **state)
+{
+    (void)state;
+    hr_json_limits limits = { .max_values = 5 };
+    const hr_json *v;
+    assert_int_equal(hr_json_parse(HR_STR("[1,[2],{\"a\":3}]"), &limits, &arena, &v),
+                     HR_OUT_OF_RANGE); /* six: containers count */
+    assert_non_null(strstr(hr_message(), "more than 5 values"));
+    assert_int_equal(hr_json_parse(HR_STR("[1,[2],{}]"), &limits, &arena, &v), HR_OK);
+}
+
+/* The reader takes plain characters eight at a time: what is not plain is seen at every place. */
+static void sees_special_bytes_at_every_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        hr_status status;
+    } specials[] = { { "\\n", HR_OK },
+                     { "\xC3\xA9", HR_OK },
+                     { "\x7F", HR_OK },
+                     { " ", HR_OK },
+                     { "\x1F", HR_INVALID_ARGUMENT },
+                     { "\x01", HR_INVALID_ARGUMENT },
+                     { "\xFF", HR_INVALID_ARGUMENT },
+                     { "\xC3", HR_INVALID_ARGUMENT },
+                     { "\\x", HR_INVALID_ARGUMENT },
+                     { "\"", HR_INVALID_ARGUMENT } };
+    for (size_t n = 0; n < 40; n++) {
+        for (size_t at = 0; at <= n; at++) {
+            for (size_t s = 0; s < sizeof specials / sizeof *specials; s++) {
+                hr_buf text = { 0 };
+                hr_buf_add_byte(&text, '"');
+                for (size_t i = 0; i < at; i++) hr_buf_add_byte(&text, (char)('!' + 2 * (i % 5)));
+                hr_buf_add_c(&text, specials[s].bytes);
+                for (size_t i = at; i < n; i++) hr_buf_add_byte(&text, 'z');
+                hr_str inside = hr_str_slice(hr_buf_str(&text), 1, text.n);
+                /* UTF-8 has no quarrel with quotes, escapes or control characters */
+                bool ill = specials[s].bytes[0] == '\xFF' || !strcmp(specials[s].bytes, "\xC3");
+                assert_int_equal(hr_utf8_valid(inside), !ill);
+                hr_buf_add_byte(&text, '"');
+                const hr_json *v;
+                assert_int_equal(hr_json_parse(hr_buf_str(&text), NULL, &arena, &v),
+                                 specials[s].status);
+                if (v)
+                    assert_int_equal(v->text.n, n + strlen(specials[s].bytes) -
+                                                    (specials[s].bytes[0] == '\\'));
+                hr_buf_deinit(&text);
+            }
+        }
+    }
 }
 
 static void bounds_depth(void **state)
@@ -425,6 +479,8 @@ int main(void)
         cmocka_unit_test(never_reads_past_the_end),
         cmocka_unit_test(keeps_order_text_and_escapes),
         cmocka_unit_test(bounds_depth),
+        cmocka_unit_test(bounds_values),
+        cmocka_unit_test(sees_special_bytes_at_every_place),
         cmocka_unit_test(large_objects),
         cmocka_unit_test(short_memory_is_a_status),
         cmocka_unit_test(integers),
