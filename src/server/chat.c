@@ -189,6 +189,9 @@ static hr_status settle_logprobs(hr_openai_parser *p)
     p->param = "top_logprobs";
     if (o->top_logprobs > 0 && !o->chat_logprobs)
         return hr_openai_refuse(p, "only where logprobs is true");
+    int most = hr_engine_sampler_limits(p->x->server->engine).max_logprobs;
+    if (o->top_logprobs > most)
+        return hr_openai_refuse(p, "%d is not in 0 to %d", o->top_logprobs, most);
     o->wants_logprobs = o->chat_logprobs || s->n_logprob_token_ids;
     o->logprobs = o->chat_logprobs && o->top_logprobs > 0 ? o->top_logprobs : 0;
     s->logprobs = o->wants_logprobs ? o->logprobs : -1;

@@ -87,6 +87,15 @@ class Server:
     def log(self):
         return "\n".join(self.lines)
 
+    def lines_with(self, *parts, count=1, timeout=20):
+        """Log lines that hold every part, once there are that many of them."""
+        end = time.monotonic() + timeout
+        while True:
+            found = [x for x in self.lines if all(p in x for p in parts)]
+            if len(found) >= count or time.monotonic() > end:
+                return found
+            time.sleep(0.01)
+
     @property
     def port(self):
         return int(self.address.rsplit(":", 1)[1])

@@ -405,6 +405,25 @@ def test_stop_ids(server):
     assert choice["finish_reason"] == "stop" and choice["stop_reason"] == ids[3]
 
 
+def test_stream_interval_and_the_log_as_json(serve, smollm2):
+    s = serve(smollm2.parent.name, *SERVER_FLAGS, "--stream-interval", 4, "--log-format", "json",
+              "--response-role", "bot", "--served-model-name", "a", "--served-model-name",
+              "b").ready()
+    stream = chunks(s, "/v1/chat/completions", messages=ASK, max_tokens=10, ignore_eos=True,
+                    return_token_ids=True, **GREEDY)
+    sizes = [len(c["choices"][0].get("token_ids", [])) for c in stream]
+    assert sizes == [0, 1, 4, 4, 1]  # the role, the first at once, then by four
+    assert stream[0]["choices"][0]["delta"]["role"] == "bot" and stream[0]["model"] == "a"
+    assert [m["id"] for m in json.loads(s.get("/v1/models")[2])["data"]] == ["a", "b"]
+    assert s.post("/v1/completions", {"model": "b", "prompt": "x", "max_tokens": 1})[1][
+        "model"] == "b"
+    assert s.stop() == 0
+    entries = [json.loads(x) for x in s.lines if x.startswith('{"event":"request"')]
+    assert [e["output_tokens"] for e in entries] == [10, 1]
+    assert entries[0]["finish_reason"] == "length" and entries[0]["status"] == 200
+    assert 0 <= entries[0]["queue_s"] <= entries[0]["ttft_s"] <= entries[0]["total_s"]
+
+
 # ---- names, bookkeeping ---------------------------------------------------------------------------
 
 def test_ids_and_their_sources(server):
@@ -426,8 +445,8 @@ def test_the_log_has_a_line_per_request(server):
                 headers={"X-Request-Id": "line-1"})
     server.post("/v1/completions", {"prompt": TEXT, "max_tokens": -3},
                 headers={"X-Request-Id": "line-2"})
-    lines = [x for x in server.lines if '"cmpl-line-1"' in x or '"line-2"' in x]
-    assert len(lines) == 2, server.log
+    lines = server.lines_with('"cmpl-line-1"') + server.lines_with('"line-2"')
+    assert len(lines) == 2, lines
     for part in ("POST /v1/completions 200", "prompt=5", "output=3", "ttft=", "total=",
                  "finish=length"):
         assert part in lines[0]
