@@ -351,7 +351,8 @@ static void a_long_text_delays_no_answer(void **state)
     s.ignore_eos = 1;
     bed_request(&r, "abc", &s);
     bed_submit(engine, &r, &w[0]);
-    bed_request(&r, text, NULL);
+    bed_request(&r, NULL, NULL);
+    r.prompt = text; /* not terminated */
     r.prompt_bytes = bytes;
     hr_request *long_one;
     assert_int_equal(hr_request_create(engine, &r, &long_one), HR_OK);
