@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <pthread.h>
 
 #include "engine_bed.h"
 
@@ -370,6 +371,89 @@ static void a_long_text_delays_no_answer(void **state)
     free(text);
 }
 
+/* ---- many threads ---------------------------------------------------------------------------- */
+
+enum { THREADS = 4, EACH = 40 };
+
+static hr_counter accepted;
+
+/* Submits of every kind, a third of them cancelled again; refusals by the full queue are fine. */
+static void *submit_many(void *seed)
+{
+    static const char *const stops[] = { "a" };
+    unsigned state = *(const unsigned *)seed;
+    for (int i = 0; i < EACH; i++) {
+        headrace_sampling s;
+        headrace_request r;
+        hr_request *mine;
+        uint64_t id;
+        headrace_sampling_init(engine, &s);
+        s.max_tokens = 1 + (int64_t)(rand_r(&state) % 40);
+        s.n = (uint32_t)(1 + rand_r(&state) % 3);
+        s.stop = stops;
+        s.n_stop = (size_t)rand_r(&state) % 2;
+        bed_request(&r, "a prompt that many share, more or less: all", &s);
+        r.prompt_bytes -= (size_t)rand_r(&state) % 10;
+        if (hr_request_create(engine, &r, &mine)) continue;
+        if (rand_r(&state) % 5 == 0) hr_request_set_kind(mine, HR_REQUEST_TOKENIZE);
+        if (hr_engine_submit(engine, mine, &id)) continue;
+        hr_counter_add(&accepted, 1);
+        if (rand_r(&state) % 3 == 0 && headrace_cancel(engine, id)) continue;
+        hr_engine_gauges g;
+        hr_engine_gauges_get(engine, &g);
+    }
+    return NULL;
+}
+
+static void many_threads_at_the_door(void **state)
+{
+    (void)state;
+    pthread_t threads[THREADS];
+    unsigned seeds[THREADS] = { 1, 2, 3, 4 };
+    uint64_t done = 0;
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, submit_many, &seeds[i]), 0);
+    while (done < THREADS * EACH) { /* nothing refuses here: the engine has no limits */
+        headrace_event v;
+        assert_int_equal(headrace_poll(engine, &v, 60000), 0);
+        assert_int_not_equal(v.kind, HEADRACE_EVENT_FAILED);
+        done += v.kind == HEADRACE_EVENT_DONE;
+    }
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(hr_counter_get(&accepted), THREADS * EACH);
+    assert_true(bed_settles(engine, running, 0) && bed_settles(engine, waiting, 0));
+    assert_true(bed_settles(engine, in_use, 0));
+    assert_int_equal(hr_counter_get(&engine->stats.queued_requests), 0);
+    assert_int_equal(hr_counter_get(&engine->stats.queued_tokens), 0);
+    headrace_event v;
+    assert_int_equal(headrace_poll(engine, &v, 0), HEADRACE_DEADLINE_EXCEEDED);
+}
+
+/* An engine that ends amid requests, wherever they are, frees them all. */
+static void the_end_comes_any_time(void **state)
+{
+    (void)state;
+    headrace_options o;
+    headrace_sampling s;
+    headrace_request r;
+    bed_options(&o);
+    for (int round = 0; round < 6; round++) {
+        headrace_engine *e = bed_start(&o);
+        headrace_sampling_init(e, &s);
+        s.ignore_eos = 1;
+        s.max_tokens = 500;
+        s.n = 2;
+        for (int i = 0; i < 5 + round * 5; i++) {
+            uint64_t id;
+            bed_request(&r, "until the end", &s);
+            assert_int_equal(headrace_submit(e, &r, &id), 0);
+        }
+        headrace_event v;
+        for (int i = 0; i < round * 3; i++) assert_int_equal(headrace_poll(e, &v, 60000), 0);
+        headrace_engine_destroy(e);
+    }
+}
+
 /* ---- counters -------------------------------------------------------------------------------- */
 
 static void everything_is_counted(void **state)
@@ -467,6 +551,8 @@ int main(void)
         cmocka_unit_test(the_queue_has_limits),
         cmocka_unit_test(a_cancel_finds_it_anywhere),
         cmocka_unit_test(a_long_text_delays_no_answer),
+        cmocka_unit_test(many_threads_at_the_door),
+        cmocka_unit_test(the_end_comes_any_time),
         cmocka_unit_test(everything_is_counted),
         cmocka_unit_test(options_are_checked),
     };
