@@ -294,6 +294,12 @@ static void take_event(hr_connection *c, hr_http_event e)
     if (!hold(c, &c->held, bytes)) refuse_early(c, 503, "the server holds too many large requests");
 }
 
+/* A request has begun to come. */
+static bool has_begun(const hr_connection *c)
+{
+    return c->http.phase != HR_HTTP_START || c->http.message.head.n;
+}
+
 /* The next piece of input that lies in one place; n 0 when there is none. */
 static hr_str next_input(hr_connection *c)
 {
@@ -337,7 +343,7 @@ static void run(hr_connection *c)
         hr_str in = next_input(c);
         bool whole = c->http.phase == HR_HTTP_WHOLE; /* a head without a body: no byte is needed */
         if (in.n == 0 && !whole) break;
-        if (c->http.phase == HR_HTTP_START && c->http.message.head.n == 0) c->since = c->read_s;
+        if (!has_begun(c)) c->since = c->read_s;
         hr_http_event e = hr_http_feed(&c->http, in, &used);
         evbuffer_drain(bufferevent_get_input(c->bev), used);
         take_event(c, e);
@@ -412,7 +418,6 @@ static bool is_overdue(const hr_connection *c, double now)
 
 static void check_time(hr_connection *c, double now)
 {
-    bool begun = c->http.phase != HR_HTTP_START || c->http.message.head.n;
     if (unsent(c) && (!c->secure || c->open)) {
         if (now - c->wrote_s > WRITE_TIME) hr_connection_cut(c, "its client takes no answer");
     } else if (c->lingering) {
@@ -420,7 +425,9 @@ static void check_time(hr_connection *c, double now)
         else if (now - c->since > FIRST_TIME) destroy(c);
     } else if (c->own) {
         return; /* the answer is on its way */
-    } else if (begun) {
+    } else if (c->closing) {
+        finish_closing(c); /* its answer found no memory */
+    } else if (has_begun(c)) {
         if (is_overdue(c, now)) refuse_early(c, 408, "it takes too long to come");
     } else if (now - c->since > (c->served ? IDLE_TIME : FIRST_TIME)) {
         destroy(c);
@@ -541,7 +548,6 @@ void hr_connections_drain(hr_connections *all)
 {
     for (hr_connection *c = all->first, *next; c; c = next) {
         next = c->next;
-        bool begun = c->http.phase != HR_HTTP_START || c->http.message.head.n;
-        if (!c->own && !begun && !c->lingering) close_after_output(c);
+        if (!c->own && !has_begun(c) && !c->lingering) close_after_output(c);
     }
 }

@@ -113,17 +113,15 @@ static const char *reason_of(int status)
 }
 
 /* "Date: …" of this second, made once per second. */
-static const char *date_line(void)
+static const char *date_line(hr_server *s)
 {
-    static time_t made;
-    static char line[64];
-    time_t now = time(NULL);
-    if (now == made) return line;
+    int64_t now = (int64_t)time(NULL);
+    if (now == s->date_unix) return s->date;
     struct tm t;
-    gmtime_r(&now, &t);
-    strftime(line, sizeof line, "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &t);
-    made = now;
-    return line;
+    gmtime_r(&(time_t){ (time_t)now }, &t);
+    strftime(s->date, sizeof s->date, "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &t);
+    s->date_unix = now;
+    return s->date;
 }
 
 /* All but the empty line and what frames the body. */
@@ -137,7 +135,7 @@ static void add_head(hr_exchange_own *o, int status, const char *content_type)
     if (o->close) hr_buf_add_c(&o->lines, "Connection: close\r\n");
     else if (x->request.minor == 0) hr_buf_add_c(&o->lines, "Connection: keep-alive\r\n");
     evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\n%sServer: headrace\r\n", status, reason_of(status),
-                        date_line());
+                        date_line(x->server));
     if (content_type) evbuffer_add_printf(out, "Content-Type: %s\r\n", content_type);
     /* lines cut short by want of memory would be no head at all */
     if (!hr_buf_status(&o->lines)) evbuffer_add(out, o->lines.p, o->lines.n);
@@ -214,33 +212,33 @@ void hr_exchange_stream_begin(hr_exchange *x)
     else evbuffer_add(out, "\r\n", 2);
 }
 
-static void add_event(hr_exchange_own *o, hr_str data)
+/* False when memory is short: what is written is no event. */
+static bool add_event(hr_exchange_own *o, hr_str data)
 {
     struct evbuffer *out = hr_connection_output(o->c);
-    char size[24];
-    int n = snprintf(size, sizeof size, "%zx\r\n", data.n + 8);
-    if (o->chunked) evbuffer_add(out, size, (size_t)n);
-    evbuffer_add(out, "data: ", 6);
-    evbuffer_add(out, data.p, data.n);
-    evbuffer_add(out, "\n\n\r\n", o->chunked ? 4 : 2);
+    char begin[40];
+    int n = o->chunked ? snprintf(begin, sizeof begin, "%zx\r\ndata: ", data.n + 8)
+                       : snprintf(begin, sizeof begin, "data: ");
+    return !evbuffer_add(out, begin, (size_t)n) && !evbuffer_add(out, data.p, data.n) &&
+           !evbuffer_add(out, "\n\n\r\n", o->chunked ? 4 : 2);
 }
 
 bool hr_exchange_stream_data(hr_exchange *x, hr_str json)
 {
     hr_exchange_own *o = hr_exchange_own_of(x);
-    if (evbuffer_get_length(hr_connection_output(o->c)) + json.n > STREAM_UNREAD) {
-        hr_connection_cut(o->c, "a client leaves 4 MiB of its stream unread");
-        return false;
-    }
-    add_event(o, json);
-    return true;
+    const char *fault = NULL;
+    if (evbuffer_get_length(hr_connection_output(o->c)) > STREAM_UNREAD)
+        fault = "a client leaves 4 MiB of its stream unread";
+    else if (!add_event(o, json)) fault = "out of memory";
+    if (fault) hr_connection_cut(o->c, fault);
+    return !fault;
 }
 
 void hr_exchange_stream_end(hr_exchange *x)
 {
     hr_exchange_own *o = hr_exchange_own_of(x);
-    add_event(o, HR_STR("[DONE]"));
-    if (o->chunked) evbuffer_add(hr_connection_output(o->c), "0\r\n\r\n", 5);
+    if (!add_event(o, HR_STR("[DONE]"))) o->close = true;
+    else if (o->chunked) evbuffer_add(hr_connection_output(o->c), "0\r\n\r\n", 5);
     if (x->server->phase >= HR_SERVER_DRAINING) o->close = true;
     hr_connection_answered(o->c, o);
 }

@@ -133,12 +133,12 @@ static void on_engine(evutil_socket_t fd, short what, void *self)
 {
     (void)fd, (void)what;
     life *f = self;
+    check_engine(f); /* before its last events: they are about the step, not about the end */
     for (int i = 0; i < EVENT_BATCH; i++) {
         hr_engine_event *v = hr_engine_poll(f->s.engine, 0);
         if (!v) break;
         hr_generations_event(&f->s, v);
     }
-    check_engine(f);
 }
 
 static hr_status write_manifest(const hr_server *s)

@@ -47,6 +47,8 @@ struct hr_server {
     hr_str model_name;    /* the first served name */
     char fingerprint[24]; /* system_fingerprint: hash of build and manifest */
     int64_t started_unix; /* seconds; "created" of the model */
+    int64_t date_unix;    /* the second that `date` tells; exchange.c */
+    char date[64];        /* a header line */
     hr_access *access;
     hr_tls *tls; /* NULL = plain */
     hr_json_worker *json_worker;
