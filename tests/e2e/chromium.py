@@ -143,12 +143,13 @@ class Page:
         return self.js(f"document.querySelector({json.dumps(selector)})?.textContent")
 
     def click(self, selector, hover=False):
-        """With the mouse, in the middle of the first element that the selector finds."""
-        x, y = self.js(f"""(() => {{
+        """With the mouse, in the middle of the first element that the selector finds, once it can be
+        seen."""
+        x, y = self.wait(f"""(() => {{
             const e = document.querySelector({json.dumps(selector)});
-            e.scrollIntoView({{block: 'nearest'}});
-            const r = e.getClientRects()[0];
-            return [r.x + r.width / 2, r.y + r.height / 2];
+            e?.scrollIntoView({{block: 'nearest'}});
+            const r = e?.getClientRects()[0];
+            return r && [r.x + r.width / 2, r.y + r.height / 2];
         }})()""")
         at = {"x": x, "y": y}
         self.call("Input.dispatchMouseEvent", type="mouseMoved", **at)
@@ -163,7 +164,7 @@ class Page:
         code = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key],
                 "modifiers": 8 if shift else 0}
         if key == "Enter":
-            code["text"] = "\r"
+            code["text"] = "\r"  # what makes a button or a link act
         self.call("Input.dispatchKeyEvent", type="keyDown", **code)
         code.pop("text", None)
         self.call("Input.dispatchKeyEvent", type="keyUp", **code)

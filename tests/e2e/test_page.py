@@ -180,6 +180,29 @@ def test_stop(page, server):
         page.click("#new-talk")
 
 
+def test_keyboard_alone(page):
+    """From the address bar to an answer and the server's view without a mouse."""
+    focus = "document.activeElement.id || document.activeElement.className || document.activeElement.textContent"
+    order = []
+    for _ in range(7):
+        page.press("Tab")
+        order.append(page.js(focus))
+    assert order == ["skip", "Chat", "Server", "new-talk", "talk-title", "quiet delete", "token-view"]
+    page.press("Tab", shift=True)
+    assert page.js(focus) == "quiet delete"
+    page.js("document.querySelector('.skip').focus()")
+    page.press("Enter")
+    page.wait("document.activeElement.id === 'message'")
+    set_control(page, "max_tokens", 2)
+    page.type("Hello")
+    page.press("Enter")
+    page.wait(f"{idle} && {answer}.length")
+    page.wait("document.activeElement.id === 'message'")
+    page.js("document.querySelector('[data-view=server]').focus()")
+    page.press("Enter")
+    page.wait("!document.getElementById('server-view').hidden")
+
+
 def test_token_view(page):
     """Shaded tokens that join to the text; alternatives by hover and by arrow keys."""
     set_control(page, "max_tokens", 12)

@@ -11,9 +11,12 @@ function niceTop(v) {
     return [1, 2, 5, 10].map(m => m * ten).find(t => t >= v * (1 - 1e-9));
 }
 
+/* Samples that a chart is wide: a minute, then three. */
+const span = values => (values.length > 60 ? 180 : 60);
+
 /* The newest value is at the right edge, wherever the series began. */
 function points(values, top) {
-    const step = WIDTH / 179, from = WIDTH - (values.length - 1) * step;
+    const step = WIDTH / (span(values) - 1), from = WIDTH - (values.length - 1) * step;
     return values.map((v, i) =>
         `${(from + i * step).toFixed(2)},${(HEIGHT - 1 - (HEIGHT - 2) * Math.min(1, v / top)).toFixed(2)}`);
 }
@@ -41,18 +44,20 @@ export function chartPanel(parent, title, names, format) {
     const chart = svg('svg', {class: 'chart', role: 'img'});
     const top = el('span', {class: 'top-value'});
     const figures = names.map(() => el('b'));
+    const past = el('span', {class: 'faint'});
     parent.append(el('section', {class: 'panel', 'aria-label': title},
-        el('h2', null, title, el('span', {class: 'faint', text: 'last 3 min'})),
+        el('h2', null, title, past),
         el('p', {class: 'figures'}, ...names.map((n, i) =>
             el('span', {class: `figure key-${i}`}, figures[i], ` ${n}`))),
         el('div', {class: 'plot'}, chart, top)));
     return (lists, fixed) => {
         const scale = drawLines(chart, lists, fixed);
         top.textContent = format(scale);
+        past.textContent = span(lists[0]) > 60 ? 'last 3 minutes' : 'last minute';
         names.forEach((n, i) => {
             figures[i].textContent = format(lists[i].at(-1) ?? 0);
         });
-        chart.setAttribute('aria-label', `${title}, last three minutes. Now: ${
+        chart.setAttribute('aria-label', `${title}, ${past.textContent}. Now: ${
             names.map((n, i) => `${format(lists[i].at(-1) ?? 0)} ${n}`).join(', ')}`);
     };
 }
