@@ -25,7 +25,7 @@ static bool has_value(const hr_json *v)
     return v && v->type != HR_JSON_NULL;
 }
 
-static hr_status check_message(hr_openai_parser *p, const hr_json *m, size_t i)
+static hr_status check_message(const hr_json *m, size_t i)
 {
     const hr_json *role = hr_json_get(m, "role"), *content = hr_json_get(m, "content");
     if (m->type != HR_JSON_OBJECT)
@@ -47,15 +47,14 @@ static hr_status check_message(hr_openai_parser *p, const hr_json *m, size_t i)
     if (has_value(function))
         return hr_fail(HR_UNIMPLEMENTED,
                        "messages[%zu].function_call: not supported, use tool_calls", i);
-    (void)p;
     return HR_OK;
 }
 
 hr_status hr_openai_read_messages(hr_openai_parser *p, const hr_json *v)
 {
-    if (v->type != HR_JSON_ARRAY) return hr_openai_refuse(p, "must be a list");
+    HR_TRY(hr_openai_check_list(p, v));
     if (!v->count) return hr_openai_refuse(p, "the list is empty");
-    for (size_t i = 0; i < v->count; i++) HR_TRY(check_message(p, &v->items[i], i));
+    for (size_t i = 0; i < v->count; i++) HR_TRY(check_message(&v->items[i], i));
     p->out->messages = v;
     return hr_openai_source(p, v, &p->out->request.messages_json);
 }
@@ -75,7 +74,7 @@ static hr_status check_tool(const hr_json *tool, size_t i)
 
 hr_status hr_openai_read_tools(hr_openai_parser *p, const hr_json *v)
 {
-    if (v->type != HR_JSON_ARRAY) return hr_openai_refuse(p, "must be a list");
+    HR_TRY(hr_openai_check_list(p, v));
     for (size_t i = 0; i < v->count; i++) HR_TRY(check_tool(&v->items[i], i));
     p->out->has_tools = v->count > 0;
     return v->count ? hr_openai_source(p, v, &p->out->request.tools_json) : HR_OK;
@@ -96,7 +95,7 @@ hr_status hr_openai_read_tool_choice(hr_openai_parser *p, const hr_json *v)
 
 hr_status hr_openai_read_documents(hr_openai_parser *p, const hr_json *v)
 {
-    if (v->type != HR_JSON_ARRAY) return hr_openai_refuse(p, "must be a list of objects");
+    HR_TRY(hr_openai_check_list(p, v));
     for (size_t i = 0; i < v->count; i++)
         if (v->items[i].type != HR_JSON_OBJECT)
             return hr_openai_refuse(p, "must be a list of objects");

@@ -14,7 +14,8 @@
 #include "base/log.h"
 #include "server/metrics.h"
 
-#define CHAINS 4096 /* power of two */
+#define CHAINS       4096 /* power of two */
+#define MOST_SCRATCH ((size_t)1 << 20)
 
 struct hr_generations {
     hr_part *chains[CHAINS];
@@ -212,7 +213,9 @@ static hr_status make_id(hr_generation *g)
     hr_exchange *x = g->x;
     bool own = !g->openai.request_id.p || hr_exchange_header(x, "X-Request-Id").p;
     hr_str id = own ? x->request_id : g->openai.request_id;
-    const char *kind = g->openai.endpoint == HR_OPENAI_CHAT ? "chatcmpl-" : "cmpl-";
+    const char *kind = g->kind != HR_GENERATION_ANSWER        ? "tokn-"
+                       : g->openai.endpoint == HR_OPENAI_CHAT ? "chatcmpl-"
+                                                              : "cmpl-";
     size_t n = strlen(kind);
     char *text = hr_arena_alloc(&x->arena, n + id.n + 1);
     if (!text) return out_of_memory();
@@ -373,6 +376,7 @@ bool hr_generations_first_time(hr_generations *g, hr_str name)
 
 hr_buf *hr_generations_scratch(hr_generations *g)
 {
+    if (g->scratch.capacity > MOST_SCRATCH) hr_buf_deinit(&g->scratch); /* an answer was large */
     hr_buf_clear(&g->scratch);
     return &g->scratch;
 }

@@ -68,6 +68,7 @@ struct hr_generation {
     hr_part *parts;         /* [n_parts] exchange's arena */
     hr_choice_out *choices; /* [n_choices] exchange's arena */
     size_t n_parts, n_choices, n_started, n_done;
+    size_t held; /* bytes in the choices' buffers */
     bool stream_begun;
     hr_buf prefix;        /* of a chunk: all that stands before the choice's index */
     double first_token_s; /* when the first token of all came; 0 = none yet */

@@ -10,6 +10,28 @@
 #include "server/generation.h"
 #include "server/metrics.h"
 
+/* An answer that is not streamed waits here, whole; this much at most. */
+#define MOST_HELD ((size_t)128 << 20)
+
+/* ---- what waits ------------------------------------------------------------------------------ */
+
+static size_t size_of(const hr_choice_out *c)
+{
+    const hr_logprob_lists *l = &c->logprobs;
+    return c->text.n + c->token_ids.n + l->content.n + l->tokens.n + l->token_logprobs.n +
+           l->top_logprobs.n + l->offsets.n;
+}
+
+/* Counts what a choice has grown by since it was `before` bytes. False: the generation ended. */
+static bool hold(hr_generation *g, const hr_choice_out *c, size_t before)
+{
+    g->held += size_of(c) - before;
+    if (g->held <= MOST_HELD) return true;
+    hr_generation_fail(g, 400, NULL,
+                       "the answer is larger than 128 MiB: ask for less, or for a stream");
+    return false;
+}
+
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
 /* False when the client is gone, or there was no memory: the generation has ended. */
@@ -23,6 +45,7 @@ static bool send_chunk(hr_choice_out *c, hr_chunk_kind kind)
         return false;
     }
     if (kind != HR_CHUNK_ROLE) {
+        g->held -= size_of(c);
         hr_buf_clear(&c->text);
         hr_buf_clear(&c->token_ids);
         hr_logprobs_clear(&c->logprobs);
@@ -107,8 +130,10 @@ static bool on_started(hr_part *p, const headrace_event *e)
         return false;
     }
     p->echo_characters = hr_utf8_length(p->echo_text);
-    for (size_t i = 0; i < g->openai.sampling.n && p->echo_text.n; i++)
+    for (size_t i = 0; i < g->openai.sampling.n && p->echo_text.n; i++) {
         hr_buf_add_str(&p->choices[i].text, p->echo_text);
+        if (!hold(g, &p->choices[i], 0)) return false;
+    }
     if (++g->n_started < g->n_parts || !g->openai.stream) return true;
     return begin_stream(g);
 }
@@ -141,7 +166,7 @@ static size_t next_offset(aligner *a, const headrace_token *t)
     return offset;
 }
 
-static void add_echo_logprobs(hr_part *p, const headrace_event *e, const hr_logprob_style *style)
+static bool add_echo_logprobs(hr_part *p, const headrace_event *e, const hr_logprob_style *style)
 {
     hr_generation *g = p->generation;
     aligner a = { .tokenizer = style->tokenizer, .text = p->echo_text };
@@ -150,8 +175,12 @@ static void add_echo_logprobs(hr_part *p, const headrace_event *e, const hr_logp
         if (i) hr_logprobs_add(&p->echo, style, &e->tokens[i], offset);
         else hr_logprobs_add_first(&p->echo, style, &e->tokens[i], offset);
     }
-    for (size_t i = 0; i < g->openai.sampling.n; i++)
+    for (size_t i = 0; i < g->openai.sampling.n; i++) {
+        size_t before = size_of(&p->choices[i]);
         hr_logprobs_append(&p->choices[i].logprobs, &p->echo);
+        if (!hold(g, &p->choices[i], before)) return false;
+    }
+    return true;
 }
 
 static bool on_prompt(hr_part *p, const headrace_event *e)
@@ -164,9 +193,9 @@ static bool on_prompt(hr_part *p, const headrace_event *e)
             hr_logprobs_add_prompt(&p->prompt_logprobs, &style, &e->tokens[i], o->prompt_logprobs);
         else hr_buf_add_c(&p->prompt_logprobs, "null");
     }
-    if (o->echo && o->wants_logprobs && o->endpoint == HR_OPENAI_COMPLETIONS)
-        add_echo_logprobs(p, e, &style);
-    return true;
+    g->held += p->prompt_logprobs.n;
+    bool echoes = o->echo && o->wants_logprobs && o->endpoint == HR_OPENAI_COMPLETIONS;
+    return !echoes || add_echo_logprobs(p, e, &style);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------ */
@@ -185,6 +214,7 @@ static void measure(hr_generation *g, hr_choice_out *c, size_t n_tokens)
 static bool on_tokens(hr_choice_out *c, const headrace_event *e)
 {
     hr_generation *g = c->part->generation;
+    size_t before = size_of(c);
     if (e->n_tokens) measure(g, c, e->n_tokens);
     hr_buf_add(&c->text, e->text, e->text_bytes);
     if (g->openai.wants_logprobs) {
@@ -197,6 +227,7 @@ static bool on_tokens(hr_choice_out *c, const headrace_event *e)
         add_ids(&c->token_ids, &e->tokens[i].chosen.token_id, 1);
     c->n_tokens += (int64_t)e->n_tokens;
     c->n_unsent += (int64_t)e->n_tokens;
+    if (!hold(g, c, before)) return false;
     return !g->stream_begun || !is_due(g, c) || send_chunk(c, HR_CHUNK_TEXT);
 }
 

@@ -19,6 +19,8 @@ enum {
     HR_OPENAI_MAX_FANOUT = 1024,     /* n × prompts */
     HR_OPENAI_DEFAULT_TOKENS = 16,   /* max_tokens of completions */
     HR_OPENAI_MAX_REQUEST_ID = 256,  /* bytes */
+    HR_OPENAI_MAX_FIELDS = 1024,     /* of a body, known or not */
+    HR_OPENAI_MAX_ENTRIES = 65536,   /* messages, tools, documents */
     HR_OPENAI_MAX_UNKNOWN_NAMES = 64 /* logged */
 };
 
@@ -84,6 +86,8 @@ hr_status hr_openai_settle_detokenize(hr_openai_parser *p);
 /* A list of token ids out of JSON, at most `most` of them. */
 hr_status hr_openai_ids(hr_openai_parser *p, const hr_json *v, size_t most, const int64_t **ids,
                         size_t *n);
+/* A list of objects that is not too long for a loop over it. */
+hr_status hr_openai_check_list(hr_openai_parser *p, const hr_json *v);
 /* A value's JSON source as a terminated copy, which is how the engine takes it. */
 hr_status hr_openai_source(hr_openai_parser *p, const hr_json *v, const char **out);
 /* A terminated copy; texts that hold NUL are refused. */

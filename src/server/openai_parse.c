@@ -92,6 +92,14 @@ static hr_status no_memory(hr_openai_parser *p)
     return hr_fail(HR_RESOURCE_EXHAUSTED, "%s: no memory", p->param);
 }
 
+hr_status hr_openai_check_list(hr_openai_parser *p, const hr_json *v)
+{
+    if (v->type != HR_JSON_ARRAY) return hr_openai_refuse(p, "must be a list");
+    if (v->count <= HR_OPENAI_MAX_ENTRIES) return HR_OK;
+    return hr_openai_refuse(p, "%zu entries, at most %d are taken", v->count,
+                            HR_OPENAI_MAX_ENTRIES);
+}
+
 hr_status hr_openai_source(hr_openai_parser *p, const hr_json *v, const char **out)
 {
     *out = hr_arena_copy(&p->x->arena, v->text.p, v->text.n);
@@ -304,6 +312,9 @@ static hr_status unknown(hr_openai_parser *p, hr_str name)
 
 static hr_status read_members(hr_openai_parser *p, const hr_json *body)
 {
+    if (body->count > HR_OPENAI_MAX_FIELDS)
+        return hr_fail(HR_INVALID_ARGUMENT, "the body has %zu fields, at most %d are read",
+                       body->count, HR_OPENAI_MAX_FIELDS);
     for (size_t i = 0; i < body->count; i++) {
         const hr_json *v = &body->items[i];
         const field *f = find_field(v->key, p->out->endpoint);

@@ -117,6 +117,15 @@ static void add_finish(hr_buf *out, const hr_choice_out *c)
     hr_openai_add_i64(out, (int64_t)((uint64_t)c->part->seed + nth));
 }
 
+/* What the numbers of an answer depend on besides its request. */
+static void add_numerics(hr_buf *out, const hr_generation *g)
+{
+    headrace_info info = { .size = sizeof info };
+    headrace_info_get(g->server->engine, &info);
+    hr_buf_add_c(out, ",\"numerics\":");
+    hr_buf_add_c(out, info.numerics ? info.numerics : "null");
+}
+
 /* ---- streams --------------------------------------------------------------------------------- */
 
 void hr_openai_write_prefix(hr_generation *g)
@@ -179,6 +188,7 @@ void hr_openai_write_chunk(hr_buf *out, const hr_generation *g, const hr_choice_
     hr_buf_add_c(out, "}]");
     if (kind == HR_CHUNK_ROLE && o->return_token_ids && c->index == 0)
         add_list(out, ",\"prompt_token_ids\":", &c->part->prompt_ids);
+    if (kind == HR_CHUNK_FINISH && c->index == 0) add_numerics(out, g);
     if (o->continuous_usage) add_usage(out, g, hr_generation_usage(g));
     else if (o->include_usage) hr_buf_add_c(out, ",\"usage\":null");
     hr_buf_add_byte(out, '}');
@@ -237,15 +247,6 @@ static void add_choice(hr_buf *out, const hr_generation *g, const hr_choice_out 
     }
     hr_buf_add_byte(out, '}');
     if (c->text.status) out->status = c->text.status;
-}
-
-/* What the numbers of an answer depend on besides its request. */
-static void add_numerics(hr_buf *out, const hr_generation *g)
-{
-    headrace_info info = { .size = sizeof info };
-    headrace_info_get(g->server->engine, &info);
-    hr_buf_add_c(out, ",\"numerics\":");
-    hr_buf_add_c(out, info.numerics ? info.numerics : "null");
 }
 
 void hr_openai_write_body(hr_buf *out, const hr_generation *g)

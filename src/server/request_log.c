@@ -1,27 +1,24 @@
 /* One log line per request, when it has ended: who, what, how much, how long, how.
  *
  * I/O thread. What a client wrote (its request id) is quoted, so a line stays a line. */
+#include <string.h>
+
 #include "base/log.h"
 #include "server/generation.h"
 
-/* "stop", or "stop:2 length:1" where choices ended differently. */
+/* "stop"; "stop:2,length:1" where choices ended differently; "none" where none did. */
 static void add_reasons(hr_buf *out, const hr_generation *g)
 {
     static const char *const names[] = { "stop", "length", "abort", "error" };
-    size_t counts[4] = { 0 }, kinds = 0;
-    for (size_t i = 0; i < g->n_choices; i++)
-        for (size_t k = 0; k < 4; k++)
-            if (g->choices[i].finish_reason == names[k] ||
-                (g->choices[i].finish_reason &&
-                 hr_str_eq_c(hr_str_c(names[k]), g->choices[i].finish_reason)))
-                counts[k]++;
-    for (size_t k = 0; k < 4; k++) kinds += counts[k] > 0;
-    const char *gap = "";
+    size_t kinds = 0;
     for (size_t k = 0; k < 4; k++) {
-        if (!counts[k]) continue;
-        if (kinds == 1) hr_buf_add_c(out, names[k]);
-        else hr_buf_printf(out, "%s%s:%zu", gap, names[k], counts[k]);
-        gap = ",";
+        size_t count = 0;
+        for (size_t i = 0; i < g->n_choices; i++)
+            count += g->choices[i].finish_reason && !strcmp(g->choices[i].finish_reason, names[k]);
+        if (!count) continue;
+        hr_buf_printf(out, count == g->n_choices ? "%s%s" : "%s%s:%zu", kinds ? "," : "", names[k],
+                      count);
+        kinds++;
     }
     if (!kinds) hr_buf_add_c(out, "none");
 }

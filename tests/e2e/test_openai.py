@@ -182,6 +182,18 @@ def test_choices_of_several_prompts(server):
     assert one["choices"][0]["text"] == body["choices"][5]["text"]
 
 
+def test_as_many_answers_as_one_may_ask_for(server):
+    body = completion(server, prompt=["a", "b"], n=512, max_tokens=1, seed=0, temperature=2.0)
+    assert len(body["choices"]) == 1024 == body["usage"]["completion_tokens"]
+    assert [c["seed"] for c in body["choices"]] == [*range(512)] * 2
+    stream = chunks(server, "/v1/completions", prompt=["a", "b"], n=16, max_tokens=1, seed=0,
+                    temperature=2.0)
+    texts, ends = joined(stream, False)
+    same = body["choices"][:16] + body["choices"][512:528]
+    assert [texts[i] for i in range(32)] == [c["text"] for c in same] and len(ends) == 32
+    assert [c["numerics"] for c in stream if "numerics" in c] == [body["numerics"]]
+
+
 def test_a_drawn_seed_is_told(server):
     first = completion(server, prompt=TEXT, max_tokens=10, temperature=1.5)["choices"][0]
     again = completion(server, prompt=TEXT, max_tokens=10, temperature=1.5, seed=first["seed"])

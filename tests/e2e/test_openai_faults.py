@@ -262,6 +262,16 @@ def test_e07_null_is_absent(server):
         assert status == 200, body
 
 
+def test_bodies_of_many_members(server):
+    for body in ({"prompt": "a", **{f"f{i}": 1 for i in range(1024)}},
+                 {"prompt": "a", "tools": [5] * 70000}, {"prompt": "a", "stop": ["a"] * 10**6}):
+        assert ask(server, COMPLETIONS, body)[0] == 400 or "tools" in body
+    for field in ("messages", "tools", "documents"):
+        body = {"messages": ASK, field: [{"role": "user", "content": "a"}] * 70000}
+        status, answer = ask(server, CHAT, body)
+        assert status == 400 and answer["error"]["param"] == field
+
+
 def test_unknown_fields_are_ignored_and_logged_once(server):
     for _ in range(2):
         assert text_of(server, never_heard_of={"a": 1}, max_tokens=1)
