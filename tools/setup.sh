@@ -123,6 +123,10 @@ tests() {
     need_program g++ g++
     need_program git git
     need_program clang-format clang-format
+    need_program curl curl
+    need_program openssl openssl
+    need_program chromium-headless-shell chromium-headless-shell
+    need fonts-dejavu-core
     case "$(uname -m)" in x86_64) need_program qemu-x86_64 qemu-user ;; esac
     need_pip
     python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
