@@ -99,7 +99,7 @@ def cmocka(totals, name, command, env=None):
     code, out = run(command, env)
     passed = sum(map(int, re.findall(r"\[  PASSED  \] (\d+) test", out)))
     failed = sum(map(int, re.findall(r"\[  FAILED  \].*?(\d+) test\(s\), listed", out)))
-    skips = [f"{name}: {s}" for s in re.findall(r"\[  SKIPPED \] (\w+)", out)]
+    skips = [f"{name}: {s}" for s in re.findall(r"\[  SKIPPED \] ([A-Za-z_]\w*)", out)]
     if code and not failed:
         failed = 1
     if code == 0 and passed == 0 and not skips:
