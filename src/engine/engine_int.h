@@ -4,6 +4,7 @@
 
 #include "engine/engine.h"
 #include "engine/measure.h"
+#include "engine/stops.h"
 #include "engine/warmup.h"
 
 #define HR_STEP_MESSAGES 4 /* steps that the output thread may be behind */
@@ -61,6 +62,7 @@ struct hr_request {
     hr_ids ids;            /* the ids its prompt came to */
     hr_block_hash *hashes; /* arena: of the prompt's full blocks; NULL = not cached */
     hr_choice *choices;    /* owned [sampling.n] */
+    hr_stops stops;        /* arena: sampling.stop, ready to be looked for */
     uint32_t in_engine;    /* sequences not yet back */
     bool score_only;       /* max_tokens 0: the one token drawn is dropped */
     bool failed;           /* its FAILED is out */

@@ -141,8 +141,11 @@ static hr_status open_choices(hr_reader *t, hr_request *r)
     const hr_sampling *s = &r->sampling;
     r->choices = hr_alloc_array0((size_t)s->n, sizeof *r->choices);
     if (!r->choices) return hr_fail(HR_RESOURCE_EXHAUSTED, "choices");
+    HR_TRY(hr_stops_init(&r->stops, &r->arena, s->stop, s->n_stop));
     for (int64_t i = 0; i < s->n; i++) {
         r->choices[i].stop_id = -1;
+        r->choices[i].matched = hr_arena_array(&r->arena, s->n_stop, sizeof *r->choices[i].matched);
+        if (!r->choices[i].matched) return hr_fail(HR_RESOURCE_EXHAUSTED, "choices");
         if (t->engine->tokenizer)
             hr_detok_init(&r->choices[i].detok, t->engine->tokenizer,
                           s->skip_special_tokens ? HR_DECODE_SKIP_SPECIAL | HR_DECODE_CONTINUES

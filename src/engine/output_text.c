@@ -103,36 +103,6 @@ static void release(hr_writer *t, hr_choice *c, size_t until, bool all)
     }
 }
 
-/* Where text that may still grow into a stop string begins. */
-static size_t held_from(const hr_choice *c, const hr_sampling *s)
-{
-    hr_str text = hr_buf_str(&c->text);
-    size_t from = text.n;
-    for (size_t i = 0; i < s->n_stop; i++) {
-        hr_str stop = s->stop[i];
-        size_t most = stop.n - 1 < text.n - c->searched ? stop.n - 1 : text.n - c->searched;
-        for (size_t n = most; n > 0; n--) {
-            if (!hr_str_ends(text, hr_str_slice(stop, 0, n))) continue;
-            if (text.n - n < from) from = text.n - n;
-            break;
-        }
-    }
-    return from;
-}
-
-/* The earliest stop string that begins at or after c->searched; SIZE_MAX when there is none. */
-static size_t find_stop(const hr_choice *c, const hr_sampling *s, hr_str *which)
-{
-    size_t best = SIZE_MAX;
-    for (size_t i = 0; i < s->n_stop; i++) {
-        size_t at = hr_str_find(hr_buf_str(&c->text), s->stop[i], c->searched);
-        if (at >= best) continue;
-        best = at;
-        *which = s->stop[i];
-    }
-    return best;
-}
-
 static void close_choice(hr_writer *t, const hr_request *r, hr_choice *c, hr_finish finish)
 {
     c->finished = true;
@@ -143,17 +113,22 @@ static void close_choice(hr_writer *t, const hr_request *r, hr_choice *c, hr_fin
 static bool advance(hr_writer *t, hr_request *r, hr_choice *c, bool last)
 {
     const hr_sampling *s = &r->sampling;
-    hr_str stop;
-    size_t at = c->n_output > s->min_tokens ? find_stop(c, s, &stop) : SIZE_MAX;
-    if (at != SIZE_MAX) {
+    bool looks = c->n_output > s->min_tokens; /* stop strings wait for them, too */
+    int64_t begin, met = -1;
+    if (looks) {
+        hr_str fresh = hr_str_slice(hr_buf_str(&c->text), c->searched, c->text.n);
+        met = hr_stops_feed(&r->stops, c->matched, fresh, &begin);
+    }
+    if (met >= 0) {
+        hr_str stop = s->stop[met];
+        size_t at = (size_t)((int64_t)c->searched + begin);
         c->stop_string = stop.p;
         release(t, c, s->include_stop_str_in_output ? at + stop.n : at, true);
         return true;
     }
-    size_t until = last ? c->text.n : held_from(c, s);
-    if (c->n_output <= s->min_tokens) until = c->searched = c->text.n; /* stop strings wait too */
-    else c->searched = until;
-    release(t, c, until, last);
+    c->searched = c->text.n;
+    bool holds = looks && !last;
+    release(t, c, c->text.n - (holds ? hr_stops_held(&r->stops, c->matched) : 0), last);
     return false;
 }
 

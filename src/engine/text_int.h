@@ -10,7 +10,8 @@ struct hr_choice {
     hr_buf text;                   /* all of it so far, complete characters */
     size_t characters;             /* in text */
     size_t released;               /* bytes of text already sent */
-    size_t searched;               /* no stop string begins before this */
+    size_t searched;               /* bytes of text that stop strings were looked for in */
+    uint32_t *matched;             /* request's arena [n_stop]: how far each has come */
     hr_engine_event *first, *last; /* owned: tokens whose text is not yet released, in order */
     int64_t n_output;
     bool finished;
