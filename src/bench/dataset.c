@@ -142,6 +142,18 @@ static hr_status check(const hr_bench_data_options *o)
     return HR_OK;
 }
 
+static hr_status make_from_file(const hr_bench_data_options *o, const char *name, size_t n,
+                                hr_bench_prompts *out)
+{
+    bool sharegpt = !strcmp(name, "sharegpt");
+    if (!sharegpt && strcmp(name, "custom"))
+        return hr_fail(HR_INVALID_ARGUMENT, "--dataset-name %s: it is random, sharegpt or custom",
+                       name);
+    if (!o->path)
+        return hr_fail(HR_INVALID_ARGUMENT, "--dataset-name %s needs --dataset-path", name);
+    return sharegpt ? hr_bench_prompts_sharegpt(o, n, out) : hr_bench_prompts_custom(o, n, out);
+}
+
 hr_status hr_bench_prompts_make(const hr_bench_data_options *o, hr_bench_form form, size_t extra,
                                 hr_http *http, hr_bench_prompts *out)
 {
@@ -151,16 +163,10 @@ hr_status hr_bench_prompts_make(const hr_bench_data_options *o, hr_bench_form fo
     bool random = !strcmp(name, "random");
     size_t n = (size_t)o->num_prompts + extra;
     hr_status st;
-    if (!random && !o->path)
-        st = hr_fail(HR_INVALID_ARGUMENT, "--dataset-name %s needs --dataset-path", name);
-    else if (random && o->path)
+    if (random && o->path)
         st = hr_fail(HR_INVALID_ARGUMENT, "--dataset-path needs --dataset-name sharegpt or custom");
     else if (random) st = make_random(o, n, http, out);
-    else if (!strcmp(name, "sharegpt")) st = hr_bench_prompts_sharegpt(o, n, out);
-    else if (!strcmp(name, "custom")) st = hr_bench_prompts_custom(o, n, out);
-    else
-        st = hr_fail(HR_INVALID_ARGUMENT, "--dataset-name %s: it is random, sharegpt or custom",
-                     name);
+    else st = make_from_file(o, name, n, out);
     for (size_t i = 0; !st && form == HR_BENCH_TEXT && i < out->n; i++)
         if (!out->at[i].text.n) st = to_text(o, http, &out->arena, &out->at[i]);
     if (st) hr_bench_prompts_deinit(out);

@@ -1,6 +1,7 @@
 /* headrace bench: fills the options that are no plain flags, shows how far it is, prints results.
  *
  * Main thread. The table or figures go to standard output, everything else to standard error. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -256,18 +257,29 @@ int hr_cli_bench_latency(hr_args *a)
 
 /* ---- bench startup --------------------------------------------------------------------------- */
 
-/* This process's own arguments and --one-run, for launching it again: NULL-terminated pointers into
- * `text`. */
-static hr_status own_arguments(hr_arena *arena, char ***out)
+/* This process's own arguments, each ended by a NUL. The file has no size until it is read. */
+static hr_status read_arguments(hr_buf *out)
 {
-    hr_str all;
-    HR_TRY(hr_args_slurp(arena, "/proc/self/cmdline", &all));
+    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : 1;
+    for (char *to; n > 0 && (to = hr_buf_reserve(out, 4096));) {
+        n = read(fd, to, 4096);
+        if (n > 0) out->n += (size_t)n;
+    }
+    if (fd >= 0) close(fd);
+    return n < 0 ? hr_fail(HR_INTERNAL, "/proc/self/cmdline cannot be read") : hr_buf_status(out);
+}
+
+/* They and --one-run, for launching this program again: NULL-terminated pointers into `all`. */
+static hr_status own_arguments(hr_arena *arena, hr_buf *all, char ***out)
+{
+    HR_TRY(read_arguments(all));
     size_t n = 0;
-    for (size_t i = 0; i < all.n; i++) n += !all.p[i];
+    for (size_t i = 0; i < all->n; i++) n += !all->p[i];
     char **argv = hr_arena_array(arena, n + 2, sizeof *argv);
     if (!argv) return hr_fail(HR_RESOURCE_EXHAUSTED, "arguments");
     for (size_t i = 0, at = 0; i < n; i++) {
-        argv[i] = (char *)all.p + at;
+        argv[i] = all->p + at;
         at += strlen(argv[i]) + 1;
     }
     argv[0] = "/proc/self/exe";
@@ -279,7 +291,7 @@ static hr_status own_arguments(hr_arena *arena, char ***out)
 int hr_cli_bench_startup(hr_args *a)
 {
     engine_bench e = { .args = a };
-    hr_buf text = { 0 }, json = { 0 };
+    hr_buf text = { 0 }, json = { 0 }, arguments = { 0 };
     char **argv = NULL;
     fill_engine(&e, 0, 5);
     if (a->bench.one_run) {
@@ -288,7 +300,8 @@ int hr_cli_bench_startup(hr_args *a)
         hr_buf_deinit(&json);
         return st ? hr_cli_complain() : 0;
     }
-    hr_status st = own_arguments(&a->arena, &argv);
+    hr_status st = own_arguments(&a->arena, &arguments, &argv);
     if (!st) st = hr_bench_startup(&a->bench.engine, argv, &text, &json);
+    hr_buf_deinit(&arguments);
     return finish(a, st, &text, &json);
 }

@@ -94,8 +94,10 @@ static int unknown_command(const char *name)
     const char *names[N_COMMANDS];
     for (size_t i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
     const char *nearest = hr_str_nearest(name, names, N_COMMANDS);
-    fprintf(stderr, "headrace: unknown command %s%s%s%s\n", name, nearest ? "; did you mean " : "",
-            nearest ? nearest : "", nearest ? "?" : "");
+    if (!strcmp(name, "bench ")) fputs("headrace: which benchmark?\n", stderr);
+    else
+        fprintf(stderr, "headrace: unknown command %s%s%s%s\n", name,
+                nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
     print_overview(stderr);
     return 2;
 }
