@@ -47,6 +47,11 @@ def set_control(page, name, value):
     }})()""")
 
 
+def press_tool(page, label):
+    page.js("[...document.querySelectorAll('.tools button')]"
+            f".find(b => b.textContent === {json.dumps(label)}).click()")
+
+
 def send(page, text):
     page.click("#message")
     page.type(text)
@@ -77,7 +82,10 @@ def test_chat(page):
     assert page.js(answer) == first and page.text(".message.assistant .note") == note
     assert page.js("document.getElementById('control-max_tokens').value") == "40"
 
-    page.js("[...document.querySelectorAll('.tools button')].find(b => b.textContent === 'Regenerate').click()")
+    press_tool(page, "Continue")
+    page.wait(f"{answer}.length > {len(first)} && {idle}")
+    assert page.js(f"{answer}.startsWith({json.dumps(first[:-1])})")
+    press_tool(page, "Regenerate")
     page.wait(f"{idle} && document.querySelector('.message.assistant .tools').textContent.includes('2 of 2')")
     assert page.js(answer) == first  # temperature 0
     send(page, "Go on.")
@@ -282,7 +290,7 @@ def test_talks(page):
     assert page.js(titles) == ["Second of them", "First of them"]
     page.click("li:nth-child(2) .talk-title")
     assert page.text(".message.user .body") == "First of them"
-    page.js("[...document.querySelectorAll('.tools button')].find(b => b.textContent === 'Edit').click()")
+    press_tool(page, "Edit")
     assert page.js("document.getElementById('message').value") == "First of them"
     assert page.js("document.querySelectorAll('.message').length") == 0
     page.press("Enter")

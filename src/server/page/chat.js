@@ -72,8 +72,9 @@ function fitBox() {
 function history(talk, until) {
     const messages = talk.system ? [{role: 'system', content: talk.system}] : [];
     for (const m of talk.messages) {
+        const {text} = variantOf(m);
         if (m === until) break;
-        messages.push({role: m.role, content: variantOf(m).text});
+        if (text) messages.push({role: m.role, content: text}); /* a failed answer said nothing */
     }
     return messages;
 }

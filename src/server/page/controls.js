@@ -49,7 +49,8 @@ export const CONTROLS = [
         usual: 'auto', help: 'Auto: the rest of the context'},
     {name: 'seed', label: 'Seed', kind: 'text', read: seed, usual: 'drawn',
         help: 'Same seed, same answer'},
-    {name: 'stop', label: 'Stop strings', kind: 'lines', read: lines, usual: 'one per line, \\n is a newline'},
+    {name: 'stop', label: 'Stop strings', kind: 'lines', read: lines,
+        usual: 'one per line, \\n is a newline'},
     {name: 'top_logprobs', label: 'Alternatives per token', kind: 'number', min: 0, max: 20, step: 1,
         usual: 5, own: true, help: 'For the token view'},
 ];

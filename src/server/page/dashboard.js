@@ -153,13 +153,16 @@ function drawLate(ledger) {
     const n = ledger.late_compilations;
     $('late').classList.toggle('bad', n > 0);
     const text = n ? `${count(n)} late compilation${n > 1 ? 's' : ''}: a step had to wait for the compiler.`
-        : `No late compilations: all ${count(ledger.programs.length)} programs were compiled before the first request, in ${duration(ledger.compile_seconds)}.`;
+        : `No late compilations: all ${count(ledger.programs.length)} programs were compiled `
+            + `before the first request, in ${duration(ledger.compile_seconds)}.`;
     if ($('late').textContent !== text) $('late').textContent = text;
 }
 
 /* Of the engine's numerics; one that is not here is shown by its own name. */
-const NAMES = {backend: 'Backend', isa: 'Instruction set', activation: 'Activations', rows: 'Rows of products',
-    kv: 'KV type'};
+const NAMES = {
+    backend: 'Backend', isa: 'Instruction set', activation: 'Activations', rows: 'Rows of products',
+    kv: 'KV type',
+};
 
 function drawFacts(ledger) {
     const cache = samples.labelsOf('vllm:cache_config_info');

@@ -17,7 +17,9 @@ export function packToken(t) {
 
 const percent = logprob => {
     const p = 100 * Math.exp(logprob);
-    return p >= 99.95 ? '100 %' : p >= 0.1 ? `${p.toFixed(1)} %` : p >= 1e-4 ? `${p.toPrecision(1)} %` : '≈ 0 %';
+    if (p >= 99.95) return '100 %';
+    if (p >= 0.1) return `${p.toFixed(1)} %`;
+    return p >= 1e-4 ? `${p.toPrecision(1)} %` : '≈ 0 %';
 };
 
 /* What cannot be seen, made visible. */
