@@ -1,14 +1,14 @@
 /* A question and its answer, in a terminal.
  *
  * Main thread, one libevent loop: the engine's wake fd or the HTTP client's sockets on one side,
- * SIGINT on the other. So Ctrl-C is an event like any other, and ends the answer, not the program.
- * Between answers the program waits in poll(2) on standard input, which may be a file or a pipe. */
+ * SIGINT and standard input on the other. So Ctrl-C is an event like any other, and ends the
+ * answer, not the program. */
 #include "cli/talk.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <event2/event.h>
@@ -23,6 +23,7 @@ struct hr_talk {
     bool terminal;
     struct event_base *base;        /* owned unless http owns it */
     struct event *interrupt, *wake; /* owned */
+    struct event *readable;         /* owned; NULL: standard input never blocks (a file) */
     /* one of the two */
     headrace_engine *engine; /* owned */
     headrace_sampling sampling;
@@ -117,6 +118,7 @@ static void on_interrupt(evutil_socket_t fd, short what, void *context)
     (void)fd, (void)what;
     hr_talk *t = context;
     t->interrupted = true;
+    if (!t->answer) event_base_loopbreak(t->base);
     if (!t->answer || t->done) return;
     if (t->engine) {
         headrace_cancel(t->engine, t->id); /* its end comes as an event */
@@ -198,15 +200,24 @@ hr_status hr_talk_answer(hr_talk *t, hr_talk_kind kind, hr_str question, hr_buf 
 
 /* ---- standard input -------------------------------------------------------------------------- */
 
-/* True when there is something to read; Ctrl-C clears the line and goes on waiting. */
+static void on_readable(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd, (void)what;
+    event_base_loopbreak(((hr_talk *)context)->base);
+}
+
+/* Until there is something to read. Ctrl-C clears what was typed and goes on waiting. */
 static void wait_for_input(hr_talk *t, const char *prompt)
 {
-    struct pollfd p = { .fd = STDIN_FILENO, .events = POLLIN };
-    while (poll(&p, 1, -1) < 0 && errno == EINTR) {
+    if (!t->readable) return;
+    t->interrupted = true;
+    while (t->interrupted) {
         t->interrupted = false;
-        event_base_loop(t->base, EVLOOP_NONBLOCK);
+        event_add(t->readable, NULL);
+        event_base_dispatch(t->base);
         if (t->interrupted && t->terminal) fprintf(stderr, "\nCtrl-D ends.\n%s", prompt);
     }
+    event_del(t->readable);
 }
 
 /* The rest of the line read so far, when it is whole. */
@@ -298,6 +309,19 @@ static hr_status open_server(hr_talk *t)
     return settle_members(t);
 }
 
+/* SIGINT, and standard input where it is something to wait for: epoll takes no files. */
+static hr_status watch(hr_talk *t)
+{
+    struct stat s;
+    bool waits =
+        t->terminal || (!fstat(STDIN_FILENO, &s) && (S_ISFIFO(s.st_mode) || S_ISSOCK(s.st_mode)));
+    t->interrupt = evsignal_new(t->base, SIGINT, on_interrupt, t);
+    if (waits) t->readable = event_new(t->base, STDIN_FILENO, EV_READ, on_readable, t);
+    if (!t->interrupt || event_add(t->interrupt, NULL) || (waits && !t->readable))
+        return hr_fail(HR_RESOURCE_EXHAUSTED, "an event");
+    return HR_OK;
+}
+
 hr_status hr_talk_open(hr_args *a, hr_talk **out)
 {
     *out = NULL;
@@ -307,9 +331,7 @@ hr_status hr_talk_open(hr_args *a, hr_talk **out)
     t->terminal = isatty(STDIN_FILENO);
     t->input.limit = MAX_LINE;
     hr_status st = a->model ? open_engine(t) : open_server(t);
-    if (!st) t->interrupt = evsignal_new(t->base, SIGINT, on_interrupt, t);
-    if (!st && (!t->interrupt || event_add(t->interrupt, NULL)))
-        st = hr_fail(HR_RESOURCE_EXHAUSTED, "an event");
+    if (!st) st = watch(t);
     if (st) {
         hr_talk_close(t);
         return st;
@@ -322,6 +344,7 @@ void hr_talk_close(hr_talk *t)
 {
     if (!t) return;
     if (t->interrupt) event_free(t->interrupt);
+    if (t->readable) event_free(t->readable);
     if (t->wake) event_free(t->wake);
     if (!t->http && t->base) event_base_free(t->base);
     hr_http_destroy(t->http);
