@@ -290,7 +290,7 @@ def real_alone(serve, smollm2, real_questions):
 
 
 @pytest.mark.parametrize("flags", [
-    [], ["--kv-cache-memory-bytes", 45 * 1024 * 16 * 60, "--max-num-batched-tokens", 317]],
+    [], ["--kv-cache-memory-bytes", 45 * 1024 * 16 * 70, "--max-num-batched-tokens", 317]],
     ids=["company", "few blocks, budget 317"])
 def test_real_model(serve, smollm2, real_questions, real_alone, flags):
     s = serve(smollm2, *REAL, *flags).ready()
