@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "cli/cli.h"
+#include "engine/fit.h"
 #include "engine/plan.h"
 
 static double mib(size_t bytes)
@@ -121,12 +122,52 @@ static void print_json(const hr_engine_plan *p)
     hr_buf_deinit(&out);
 }
 
+/* ---- buckets for steps that were run --------------------------------------------------------- */
+
+static hr_status fit_axis(hr_str programs, const char *key, const hr_bucket_list *now, int most,
+                          hr_json_writer *w)
+{
+    int64_t limit = hr_buckets_last(now), before, after;
+    uint64_t *counts = hr_alloc_array0((size_t)limit + 1, sizeof *counts);
+    hr_bucket_list list;
+    if (!counts) return hr_fail(HR_RESOURCE_EXHAUSTED, "step histogram");
+    hr_status st = hr_buckets_read_steps(programs, key, limit, counts);
+    if (!st) st = hr_buckets_padding(counts, limit, now, &before);
+    if (!st) st = hr_buckets_fit(counts, limit, most ? most : now->n, &list, &after);
+    hr_free(counts);
+    if (st) return st;
+    fprintf(stderr, "%-8s %d buckets pad %lld, %d fitted ones %lld\n", key, now->n,
+            (long long)before, list.n, (long long)after);
+    hr_json_key(w, hr_str_c(key));
+    hr_json_begin_array(w);
+    for (int i = 0; i < list.n; i++) hr_json_i64(w, list.at[i]);
+    hr_json_end_array(w);
+    return HR_OK;
+}
+
+static hr_status fit(hr_args *a, const hr_engine_plan *p)
+{
+    hr_buf out = { 0 };
+    hr_json_writer w = { .out = &out };
+    hr_str programs;
+    HR_TRY(hr_args_slurp(&a->arena, a->own.fit_buckets, &programs));
+    hr_json_begin_object(&w);
+    hr_status st = fit_axis(programs, "tokens", &p->tokens, a->own.token_buckets, &w);
+    if (!st) st = fit_axis(programs, "requests", &p->requests, a->own.request_buckets, &w);
+    hr_json_end_object(&w);
+    if (!st) st = hr_buf_status(&out);
+    if (!st) puts(hr_buf_c(&out));
+    hr_buf_deinit(&out);
+    return st;
+}
+
 int hr_cli_plan(hr_args *a)
 {
     hr_engine_plan plan;
     a->options.model = a->model;
     hr_status st = hr_engine_plan_make(&a->options, &plan);
-    if (!st && a->own.json) print_json(&plan);
+    if (!st && a->own.fit_buckets) st = fit(a, &plan);
+    else if (!st && a->own.json) print_json(&plan);
     else if (!st) print_text(&plan);
     hr_engine_plan_deinit(&plan);
     return st ? hr_cli_complain() : 0;

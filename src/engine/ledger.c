@@ -30,8 +30,28 @@ hr_status hr_ledger_init(hr_ledger *l, size_t programs)
     return HR_OK;
 }
 
+hr_status hr_ledger_init_steps(hr_ledger *l, int64_t max_tokens, int64_t max_requests)
+{
+    l->step_tokens = hr_alloc_array0((size_t)max_tokens + 1, sizeof *l->step_tokens);
+    l->step_requests = hr_alloc_array0((size_t)max_requests + 1, sizeof *l->step_requests);
+    if (!l->step_tokens || !l->step_requests)
+        return hr_fail(HR_RESOURCE_EXHAUSTED, "counts of steps by size");
+    l->max_tokens = max_tokens;
+    l->max_requests = max_requests;
+    return HR_OK;
+}
+
+void hr_ledger_count_step(hr_ledger *l, int64_t tokens, int64_t requests)
+{
+    assert(tokens <= l->max_tokens && requests <= l->max_requests);
+    hr_counter_add(&l->step_tokens[tokens], 1);
+    hr_counter_add(&l->step_requests[requests], 1);
+}
+
 void hr_ledger_deinit(hr_ledger *l)
 {
+    hr_free(l->step_tokens);
+    hr_free(l->step_requests);
     for (size_t i = 0; l->rows && i < l->capacity; i++) hr_histogram_deinit(&l->rows[i].seconds);
     hr_free(l->rows);
     *l = (hr_ledger){ 0 };

@@ -39,12 +39,18 @@ typedef struct hr_ledger {
     size_t n, capacity;
     double compile_s[HR_STAGE_COUNT]; /* compile + warm-up */
     double total_s;
+    hr_counter *step_tokens;   /* owned [max_tokens+1]: steps that ran so many tokens */
+    hr_counter *step_requests; /* owned [max_requests+1]: steps with so many sampler rows */
+    int64_t max_tokens, max_requests;
     hr_counter late;                     /* compiles asked for after sealing */
     hr_counter compiled[HR_STAGE_COUNT]; /* compiles done, whenever */
 } hr_ledger;
 
 HR_MUST_USE hr_status hr_ledger_init(hr_ledger *l, size_t programs);
+/* Where steps are counted by size; without it they are not. */
+HR_MUST_USE hr_status hr_ledger_init_steps(hr_ledger *l, int64_t max_tokens, int64_t max_requests);
 void hr_ledger_deinit(hr_ledger *l);
+void hr_ledger_count_step(hr_ledger *l, int64_t tokens, int64_t requests);
 hr_ledger_row *hr_ledger_add(hr_ledger *l, hr_stage stage, int64_t tokens, int64_t requests);
 /* "tokens=256 requests=8", as log lines and messages name a bucket. */
 void hr_ledger_bucket_text(const hr_ledger_row *r, hr_buf *out);

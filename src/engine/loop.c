@@ -67,6 +67,7 @@ static hr_status create_programs(hr_engine *e)
     };
     HR_TRY(hr_batch_init(&e->batch, &limits, &e->shapes.sampler));
     HR_TRY(hr_ledger_init(&e->ledger, hr_programs_count(&e->shapes)));
+    HR_TRY(hr_ledger_init_steps(&e->ledger, limits.tokens, limits.requests));
     HR_TRY(
         hr_programs_create(&e->shapes, e->backend, e->model, &e->batch, &e->ledger, &e->programs));
     HR_TRY(hr_runner_init(&e->runner, e->programs, &e->batch));
@@ -257,9 +258,12 @@ static void count_step(hr_engine *e, int64_t begin_ns)
     uint64_t ns = (uint64_t)(hr_now_ns() - begin_ns), tokens = (uint64_t)e->plan.n_tokens;
     bool prefill = e->plan.n_tokens > e->plan.n_rows;
     hr_counter_add(&e->stats.steps, 1);
+    hr_ledger_count_step(&e->ledger, e->plan.n_tokens, e->plan.n_rows);
     hr_histogram_observe(&e->stats.iteration_tokens, (double)tokens);
     hr_counter_add(prefill ? &e->stats.prefill_ns : &e->stats.decode_ns, ns);
     hr_counter_add(prefill ? &e->stats.prefill_tokens : &e->stats.decode_tokens, tokens);
+    hr_pace_note(&e->pace, e->plan.n_prefill, e->plan.n_tokens - e->plan.n_prefill, (int64_t)ns);
+    e->scheduler.prefill_beside = hr_pace_tokens(&e->pace);
 }
 
 static hr_status step(hr_engine *e)

@@ -23,6 +23,8 @@ static void describe(const hr_engine *e, hr_engine_plan *p)
     p->rows = b->rows == HR_ROWS_INT8_32 ? "int8 per 32" : "float";
     p->kv_dtype = hr_dtype_name(b->kv_dtype);
     p->layers = c->layers;
+    p->tokens = e->shapes.tokens;
+    p->requests = e->shapes.requests;
     p->hidden = c->hidden;
     p->vocab = c->vocab;
     p->max_model_len = e->max_model_len;

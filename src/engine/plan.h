@@ -2,6 +2,7 @@
 #ifndef HEADRACE_ENGINE_PLAN_H
 #define HEADRACE_ENGINE_PLAN_H
 
+#include "engine/bucket_list.h"
 #include "engine/measure.h"
 
 typedef struct hr_engine_plan {
@@ -10,6 +11,7 @@ typedef struct hr_engine_plan {
     const char *architecture; /* owned, like the model's other words, by the plan's arena */
     const char *activation, *rows, *kv_dtype;
     int64_t layers, hidden, vocab;
+    hr_bucket_list tokens, requests;
     int64_t max_model_len, max_num_seqs, max_num_batched_tokens;
     int64_t blocks, block_size;
     size_t block_bytes;

@@ -1,6 +1,8 @@
 /* /metrics, /load, /programs: what the server says about itself.
  *
  * I/O thread; owns nothing. All three read counters that other threads fill, and never wait. */
+#include <stdio.h>
+
 #include "server/metrics.h"
 #include "server/openai.h"
 #include "server/prometheus.h"
@@ -92,6 +94,20 @@ static void write_program(hr_json_writer *w, const hr_ledger_row *r)
     hr_json_end_object(w);
 }
 
+/* Sizes that occurred, with how often: what `headrace plan --fit-buckets` reads. */
+static void write_sizes(hr_json_writer *w, const char *key, const hr_counter *counts, int64_t most)
+{
+    hr_json_key(w, hr_str_c(key));
+    hr_json_begin_object(w);
+    for (int64_t n = 1; n <= most; n++) {
+        char size[24];
+        uint64_t count = hr_counter_get(&counts[n]);
+        snprintf(size, sizeof size, "%lld", (long long)n);
+        if (count) key_number(w, size, (int64_t)count);
+    }
+    hr_json_end_object(w);
+}
+
 static void write_ledger(hr_json_writer *w, hr_server *s)
 {
     const hr_ledger *l = hr_engine_ledger(s->engine);
@@ -110,6 +126,11 @@ static void write_ledger(hr_json_writer *w, hr_server *s)
     hr_json_begin_array(w);
     for (size_t i = 0; i < HR_LEDGER_SECONDS; i++) hr_json_f64(w, hr_ledger_seconds[i]);
     hr_json_end_array(w);
+    hr_json_key(w, HR_STR("steps"));
+    hr_json_begin_object(w);
+    write_sizes(w, "tokens", l->step_tokens, l->max_tokens);
+    write_sizes(w, "requests", l->step_requests, l->max_requests);
+    hr_json_end_object(w);
     hr_json_key(w, HR_STR("programs"));
     hr_json_begin_array(w);
     for (size_t i = 0; i < l->n; i++) write_program(w, &l->rows[i]);

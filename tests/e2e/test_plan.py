@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from conftest import headrace
+from conftest import Server, headrace
 
 
 def plan(model, *flags):
@@ -69,3 +69,33 @@ def test_text_lists_every_stage(smollm2):
     assert r.returncode == 0, r.stderr
     for word in ("backbone", "select", "sampler", "prompt_logprobs", "tables", "KV cache", "weights"):
         assert word in r.stdout
+
+
+def test_buckets_fitted_to_recorded_steps(smollm2, tmp_path):
+    """A server's own record of its steps, through --fit-buckets, back into a start."""
+    server = Server(smollm2, *SMALL, "--no-enable-prefix-caching")
+    try:
+        server.ready()
+        for n in (5, 40, 100):
+            status, _ = server.post("/v1/completions", {"prompt": list(range(1000, 1000 + n)),
+                                                        "max_tokens": 4, "ignore_eos": True})
+            assert status == 200
+        recorded = server.get("/programs")[2]
+    finally:
+        server.stop()
+    steps = json.loads(recorded)["steps"]
+    assert steps["tokens"] == {"1": 9, "5": 1, "40": 1, "100": 1}
+    assert steps["requests"] == {"1": 12}
+    record = tmp_path / "programs.json"
+    record.write_bytes(recorded)
+    r = headrace("plan", smollm2, *SMALL, "--fit-buckets", record, "--token-buckets", 4)
+    assert r.returncode == 0, r.stderr
+    # one size more than buckets: 5 shares 40's at a cost of 35, less than 40 in 100's (60)
+    assert json.loads(r.stdout) == {"tokens": [1, 40, 100, 256], "requests": [1, 16]}
+    assert "4 fitted ones 35" in r.stderr
+    buckets = tmp_path / "buckets.json"
+    buckets.write_text(r.stdout)
+    again = plan(smollm2, *SMALL, "--buckets", buckets)
+    assert sorted({p["tokens"] for p in again["programs"] if "tokens" in p}) == [1, 40, 100, 256]
+    r = headrace("plan", smollm2, *SMALL, "--max-num-batched-tokens", 64, "--fit-buckets", record)
+    assert r.returncode == 1 and "100 tokens" in r.stderr
