@@ -70,7 +70,9 @@ typedef struct headrace_options {
     int64_t max_model_len;    /* 0 = the model's own, -1 = as much of it as the cache holds */
     int64_t max_num_seqs;     /* 256 */
     int64_t max_num_batched_tokens;       /* 2048 */
-    int64_t long_prefill_token_threshold; /* 0 = the token budget */
+    int64_t long_prefill_token_threshold; /* most prompt tokens of one request in one step; 0 = the
+                                             token budget, but beside answers no more than hardly
+                                             doubles the time of a step */
     int64_t bucket_padding_gap;           /* 0 = doubling only */
     int64_t block_size;                   /* 16 tokens per KV block */
     int64_t kv_cache_memory_bytes;        /* 0 = what max_num_seqs × max_model_len needs, within
@@ -82,7 +84,8 @@ typedef struct headrace_options {
     int enable_prefix_caching;     /* 1: blocks of a prompt seen before are not computed */
     const char *scheduling_policy; /* "fcfs" (NULL) or "priority" */
     int64_t max_num_queued_reqs;   /* 0 = no limit; requests not yet running */
-    int64_t max_num_queued_tokens; /* 0 = no limit; prompt tokens not yet running */
+    int64_t max_num_queued_tokens; /* 0 = no limit; prompt tokens not yet running, four bytes of a
+                                      text counted as one until it is tokenised */
     const char *override_generation_config_json; /* sampling defaults over the model's, or NULL */
     const char *chat_template;                   /* a template's text, instead of the model's */
     int parse_special_in_content; /* 0; 1: special-token text typed in a message is special */

@@ -15,11 +15,11 @@
 
 #include <assert.h>
 
-/* Beside running answers, prompts get this many tokens a step: for each answer, about the work that
- * it is itself, so that a step takes hardly more than twice what it would without prompts; but the
- * more sequences still wait for their first token, the more of the step is theirs; never less than
+/* Beside answers, prompts get what costs as much as the answers do, so that a step takes hardly
+ * more than twice what it would without prompts; but where many sequences share the engine, a part
+ * of the step for each of them, so that a long queue gets the whole budget; and never less than
  * what keeps the matrices busy. */
-enum { PREFILL_PER_ANSWER = 4, PREFILL_PER_WAITING = 8, PREFILL_LEAST = 64 };
+enum { PREFILL_PER_SEQUENCE = 2, PREFILL_LEAST = 32 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -204,7 +204,9 @@ static void schedule(planning *p, hr_seq *q, int64_t count)
         (hr_step_item){ .seq = q, .start = q->n_computed, .count = count, .samples = samples };
     plan->n_tokens += count;
     plan->n_rows += samples;
-    if (count > 1) p->prefill -= count;
+    if (count == 1) return;
+    plan->n_prefill += count;
+    p->prefill -= count;
 }
 
 static void unschedule(planning *p, const hr_seq *q)
@@ -215,7 +217,10 @@ static void unschedule(planning *p, const hr_seq *q)
     if (i == plan->n_items) return;
     plan->n_tokens -= plan->items[i].count;
     plan->n_rows -= plan->items[i].samples;
-    if (plan->items[i].count > 1) p->prefill += plan->items[i].count;
+    if (plan->items[i].count > 1) {
+        plan->n_prefill -= plan->items[i].count;
+        p->prefill += plan->items[i].count;
+    }
     for (plan->n_items--; i < plan->n_items; i++) plan->items[i] = plan->items[i + 1];
 }
 
@@ -302,22 +307,21 @@ static void plan_waiting(planning *p)
     }
 }
 
-/* Tokens that prompts get in a step in which `answers` sequences decode. */
-static int64_t prefill_beside(const hr_scheduler *s, int64_t answers)
+/* Tokens that prompts get in a step in which others are answered. */
+static int64_t prefill_beside(const hr_scheduler *s)
 {
-    int64_t waiting = s->waiting.n + s->running.n - answers;
-    int64_t n = answers * PREFILL_PER_ANSWER, other = waiting * PREFILL_PER_WAITING;
-    if (n < other) n = other;
+    int64_t n = (s->waiting.n + s->running.n) * PREFILL_PER_SEQUENCE;
+    if (n < s->prefill_beside) n = s->prefill_beside;
     return n < PREFILL_LEAST ? PREFILL_LEAST : n;
 }
 
 void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan)
 {
-    plan->n_items = plan->n_tokens = plan->n_rows = 0;
+    plan->n_items = plan->n_tokens = plan->n_rows = plan->n_prefill = 0;
     planning p = { .s = s, .plan = plan, .prefill = INT64_MAX };
     plan_running(&p, true);
     if (plan->n_items && s->options.long_prefill_token_threshold == 0)
-        p.prefill = prefill_beside(s, plan->n_items);
+        p.prefill = prefill_beside(s);
     plan_running(&p, false);
     for (int64_t i = 0; i < plan->n_items; i++) /* from here on nobody is pushed out */
         publish(s, plan->items[i].seq, plan->items[i].start + plan->items[i].count);

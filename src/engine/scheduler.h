@@ -15,6 +15,7 @@ typedef struct hr_step_item {
 typedef struct hr_step_plan {
     hr_step_item *items; /* owned [max_num_seqs] */
     int64_t n_items, n_tokens, n_rows;
+    int64_t n_prefill; /* of the tokens, those of items with more than one */
 } hr_step_plan;
 
 typedef enum hr_policy {
@@ -56,6 +57,7 @@ typedef struct hr_scheduler {
     hr_seq **chains; /* owned [HR_SCHEDULER_CHAINS]: every sequence, by its request */
     int32_t *slots;  /* owned [max_num_seqs]: free rows of the device tables, 1..max_num_seqs */
     int64_t n_slots;
+    int64_t prefill_beside; /* prompt tokens that cost as much as a step of answers; 0 = unknown */
     hr_scheduler_counts counts;
 } hr_scheduler;
 
