@@ -153,15 +153,17 @@ SERVER_FLAGS = ["--max-num-seqs", 16, "--max-num-batched-tokens", 512, "--max-mo
 
 @pytest.fixture(scope="module")
 def serve():
-    """Starts servers, and ends those that still run: serve(model, *flags) returns at once."""
+    """Starts servers, and ends those that still run: serve(model, *flags) returns at once. They must
+    end well, which is where leaks show under sanitizers."""
     running = []
 
     def start(model, *flags, env=None):
         running.append(Server(model, *flags, env=env))
         return running[-1]
     yield start
-    for s in running:
-        s.stop()
+    ended = [(s, s.stop()) for s in running if s.process.poll() is None]
+    for s, status in ended:
+        assert status == 0, (status, s.log[-8000:])
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 engines like this one (the letters name the report: A sampler, B shapes and caches, C text, E API)."""
 import concurrent.futures
 import json
+import socket
 import threading
 import time
 
@@ -57,10 +58,11 @@ def refused(server, fields, param, path=COMPLETIONS, status=400):
 
 
 @pytest.fixture(autouse=True)
-def alive(server):
+def alive(request):
     """Whatever a test sent: the server answers as before."""
     yield
-    assert server.get("/health")[0] == 200
+    if "server" in request.fixturenames:
+        assert request.getfixturevalue("server").get("/health")[0] == 200
 
 
 @pytest.fixture(scope="module")
@@ -588,3 +590,72 @@ def test_many_fault_bearers_at_once(server, calm):
     for t in threads:
         t.join()
     assert not wrong
+
+
+# ---- the same, in a few strokes, for sanitizers ---------------------------------------------------
+
+@pytest.fixture
+def tiny(serve, tmp_path):
+    """A model of two small layers, so that a slow binary can serve it."""
+    make_tiny.hf(tmp_path / "tiny", "llama")
+    (tmp_path / "template").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    return serve(tmp_path / "tiny", "--max-num-seqs", 4, "--max-num-batched-tokens", 64,
+                 "--max-model-len", 256, "--served-model-name", "tiny", "--chat-template",
+                 tmp_path / "template", "--enable-prompt-tokens-details").ready()
+
+
+GOOD = [
+    (COMPLETIONS, {"prompt": "abc", "max_tokens": 9}),
+    (COMPLETIONS, {"prompt": ["abc", "d"], "n": 3, "max_tokens": 5, "logprobs": 3}),
+    (COMPLETIONS, {"prompt": [[1, 2], [3]], "max_tokens": 5, "echo": True, "logprobs": 2, "n": 2}),
+    (COMPLETIONS, {"prompt": "abc", "max_tokens": 0, "echo": True, "logprobs": 1}),
+    (COMPLETIONS, {"prompt": "abc", "prompt_logprobs": 3, "return_token_ids": True}),
+    (COMPLETIONS, {"prompt": "abc", "stop": ["a", "zz"], "logit_bias": {"5": 3}, "bad_words": ["q"],
+                   "allowed_token_ids": list(range(200)), "stop_token_ids": [3], "min_tokens": 1,
+                   "logprob_token_ids": [1, 2, 1], "cache_salt": "s", "request_id": "r"}),
+    (CHAT, {"messages": ASK, "max_tokens": 6, "logprobs": True, "top_logprobs": 5}),
+    (CHAT, {"messages": [*ASK, {"role": "assistant", "content": [{"type": "text", "text": "So"}]}],
+            "continue_final_message": True, "echo": True, "n": 2, "max_tokens": 6,
+            "return_token_ids": True, "reasoning_effort": "low",
+            "chat_template_kwargs": {"a": [1, {"b": None}]}, "documents": [{"text": "x"}]}),
+    ("/tokenize", {"prompt": "abc", "return_token_strs": True}),
+    ("/tokenize", {"messages": ASK}),
+    ("/detokenize", {"tokens": [1, 2, 3, 250]}),
+]
+
+
+def leave(s, body):
+    """Sends a request and goes."""
+    with socket.create_connection(("127.0.0.1", s.port)) as c:
+        text = json.dumps(body).encode()
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                  b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
+        time.sleep(0.05)
+
+
+@pytest.mark.sanitize
+@pytest.mark.threads
+def test_a_little_of_everything(tiny):
+    for path, body in GOOD:
+        status, answer = ask(tiny, path, body)
+        assert status == 200, (body, answer)
+        if path in (COMPLETIONS, CHAT) and "prompt_logprobs" not in body:
+            options = {"stream": True, "stream_options": {"include_usage": True,
+                                                          "continuous_usage_stats": True}}
+            status, _, stream = tiny.request(path, {**body, **options})
+            assert status == 200 and stream.endswith(b"data: [DONE]\n\n")
+    for field, values in (NUMBERS | LISTS).items():
+        for value in values[:4]:
+            refused(tiny, {field: value}, field)
+    for prompt in PROMPTS:
+        assert ask(tiny, COMPLETIONS, {"prompt": prompt, "max_tokens": 2})[0] == 400
+    for messages in MESSAGES:
+        assert ask(tiny, CHAT, {"messages": messages, "max_tokens": 2})[0] == 400
+    for body in BROKEN:
+        assert ask(tiny, CHAT, body)[0] == 400
+    for stream in (True, False):
+        for i in range(8):
+            leave(tiny, {"prompt": [f"{i}", "b"], "n": 2, "max_tokens": 200, "ignore_eos": True,
+                         "stream": stream, "logprobs": 1})
+    leave(tiny, {"prompt": "abc", "max_tokens": 100, "ignore_eos": True})
+    assert tiny.stop() == 0, tiny.log[-8000:]
