@@ -2,11 +2,13 @@
 engines like this one (the letters name the report: A sampler, B shapes and caches, C text, E API)."""
 import concurrent.futures
 import json
+import re
 import socket
 import threading
 import time
 
 import pytest
+from conftest import ROOT
 from conftest import SERVER_FLAGS as USUAL
 from test_faults import with_nan
 
@@ -200,6 +202,57 @@ UNSUPPORTED_IN_BOTH = {
 def test_known_fields_that_we_lack_are_refused(server, path):
     for field, value in (UNSUPPORTED_IN_BOTH | UNSUPPORTED[path]).items():
         refused(server, {field: value}, field, path)
+
+
+ENDPOINTS = {"COMPLETIONS": COMPLETIONS, "CHAT": CHAT, "TOKENIZE": "/tokenize",
+             "DETOKENIZE": "/detokenize"}
+LEAST = {COMPLETIONS: {"prompt": TEXT, "max_tokens": 1}, CHAT: {"messages": ASK, "max_tokens": 1},
+         "/tokenize": {"prompt": TEXT}, "/detokenize": {"tokens": [5]}}
+
+
+def listed():
+    """(kind, name, what follows, paths) of each line of the server's own list."""
+    text = (ROOT / "src/server/openai_fields.def").read_text()
+    for kind, name, rest in re.findall(r'^HR_FIELD_?(\w*)\("(\w+)", (.*)\)$', text, re.M):
+        words = set(re.findall(r"[A-Z_]+", rest))
+        words |= {"COMPLETIONS", "CHAT"} if words & {"GENERATE", "ALL"} else set()
+        words |= {"TOKENIZE", "DETOKENIZE"} if "ALL" in words else set()
+        yield kind, name, rest, [ENDPOINTS[w] for w in ENDPOINTS if w in words]
+
+
+def test_the_list_of_fields_is_kept(server):
+    fields = list(listed())
+    assert len(fields) > 80
+    for kind, name, rest, paths in fields:
+        assert paths, name
+        for path in paths:
+            def answer(value):
+                return ask(server, path, {**LEAST[path], name: value})
+            if kind == "REFUSED":
+                status, body = answer({})
+                assert status == 400 and body["error"]["param"] == name, (name, body)
+            if kind == "HARMLESS":
+                assert answer("x")[0] == 200, name
+            if kind == "ONLY":
+                good, bad = (False, True) if rest.startswith("FALSE") else (1.0, 2)
+                assert answer(good)[0] == 200 and answer(bad)[0] == 400, name
+            if name not in LEAST[path] and name != "prompt":
+                assert answer(None)[0] == 200, name
+
+
+def test_the_list_of_fields_is_told():
+    """docs/REQUESTS.md names each field, under what becomes of it."""
+    titles = {"REFUSED": "Refused", "ONLY": "Refused", "HARMLESS": "Without effect"}
+    told, title = {}, None
+    for line in (ROOT / "docs/REQUESTS.md").read_text().splitlines():
+        title = line[3:] if line.startswith("## ") else title
+        if line.startswith("| `"):
+            for name in re.findall(r"`(\w+)`", line.split("|")[1]):
+                told.setdefault(title, set()).add(name)
+    want = {}
+    for kind, name, _, _ in listed():
+        want.setdefault(titles.get(kind, "Honoured"), set()).add(name)
+    assert told == want
 
 
 def test_rules_between_fields(server):
