@@ -153,16 +153,27 @@ void hr_json_str(hr_json_writer *w, hr_str s)
     add_quoted(w, s);
 }
 
+/* By hand: lists of a million ids are written on threads that others wait for. */
+static void add_integer(hr_buf *out, bool negative, uint64_t v)
+{
+    char digits[24];
+    size_t at = sizeof digits;
+    do digits[--at] = (char)('0' + v % 10);
+    while (v /= 10);
+    if (negative) digits[--at] = '-';
+    hr_buf_add(out, digits + at, sizeof digits - at);
+}
+
 void hr_json_i64(hr_json_writer *w, int64_t v)
 {
     before(w);
-    hr_buf_printf(w->out, "%lld", (long long)v);
+    add_integer(w->out, v < 0, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
 }
 
 void hr_json_u64(hr_json_writer *w, uint64_t v)
 {
     before(w);
-    hr_buf_printf(w->out, "%llu", (unsigned long long)v);
+    add_integer(w->out, false, v);
 }
 
 void hr_json_f64(hr_json_writer *w, double v)

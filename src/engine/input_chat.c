@@ -55,12 +55,20 @@ static hr_status render(hr_reader *t, const hr_request *r, hr_arena *arena, hr_r
     return hr_chat_render(t->chat, &chat, out);
 }
 
+static hr_status check_bytes(const hr_reader *t, const hr_request *r, const hr_rendered *text)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < text->n_spans; i++) bytes += text->spans[i].text.n;
+    return hr_reader_check_bytes(t, r, bytes);
+}
+
 hr_status hr_reader_encode_chat(hr_reader *t, const hr_request *r, hr_ids *ids)
 {
     if (!t->chat) return hr_fail(HR_INVALID_ARGUMENT, "messages: the model has no chat template");
     hr_arena arena = { 0 };
     hr_rendered text = { 0 };
     hr_status st = render(t, r, &arena, &text);
+    if (!st) st = check_bytes(t, r, &text);
     if (t->engine->options.parse_special_in_content)
         for (size_t i = 0; i < text.n_spans; i++) text.spans[i].kind = HR_SPAN_SPECIAL;
     if (!st)

@@ -9,14 +9,21 @@
 /* ---- ids ------------------------------------------------------------------------------------- */
 
 /* No token stands for more bytes than the longest, so this many cannot come to few enough tokens.
- * (White space that a special token swallows could; a prompt of it is no loss.) */
+ * (White space that a special token swallows could; a prompt of it is no loss.) TOKENIZE may go
+ * beyond the context, to a bound: prompts of others wait behind it. */
 hr_status hr_reader_check_bytes(const hr_reader *t, const hr_request *r, size_t bytes)
 {
     const hr_engine *e = t->engine;
     size_t most;
-    if (r->kind != HR_REQUEST_GENERATE || !e->longest_token) return HR_OK;
-    if (!hr_mul_add((size_t)e->max_model_len, e->longest_token, 0, &most) || bytes <= most)
-        return HR_OK;
+    if (!e->longest_token) return HR_OK;
+    bool fits = hr_mul_add((size_t)e->max_model_len, e->longest_token, 0, &most);
+    if (!fits || bytes <= most) return HR_OK;
+    if (r->kind != HR_REQUEST_GENERATE) {
+        if (bytes <= HR_TOKENIZE_BYTES) return HR_OK;
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "prompt: %zu bytes of text are more than are tokenised at once: %zu", bytes,
+                       most > HR_TOKENIZE_BYTES ? most : HR_TOKENIZE_BYTES);
+    }
     return hr_fail(HR_INVALID_ARGUMENT,
                    "prompt: %zu bytes of text are more than the context of %lld tokens "
                    "(max_model_len) can hold; no token is longer than %zu bytes",
@@ -104,6 +111,17 @@ static hr_status encode_word(hr_reader *t, hr_arena *a, const char *prefix, hr_s
     return st;
 }
 
+static hr_status check_words(const hr_sampling *s)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < s->n_bad_words; i++) bytes += s->bad_words[i].n;
+    return bytes <= HR_TOKENIZE_BYTES
+               ? HR_OK
+               : hr_fail(HR_INVALID_ARGUMENT,
+                         "bad_words: %zu bytes of text are more than are tokenised at once: %zu",
+                         bytes, HR_TOKENIZE_BYTES);
+}
+
 /* Each word as it stands and after a space, without BOS. */
 static hr_status encode_bad_words(hr_reader *t, hr_request *r)
 {
@@ -111,6 +129,7 @@ static hr_status encode_bad_words(hr_reader *t, hr_request *r)
     if (!s->n_bad_words) return HR_OK;
     if (!t->engine->tokenizer)
         return hr_fail(HR_INVALID_ARGUMENT, "bad_words: the model has no tokenizer");
+    HR_TRY(check_words(s));
     hr_id_list *lists = hr_arena_array(&r->arena, s->n_bad_words * 2, sizeof *lists);
     if (!lists) return hr_fail(HR_RESOURCE_EXHAUSTED, "bad_words");
     for (size_t i = 0; i < s->n_bad_words * 2; i++) {

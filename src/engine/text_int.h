@@ -34,6 +34,8 @@ struct hr_reader {
 HR_MUST_USE hr_status hr_reader_encode(hr_reader *t, hr_request *r);
 /* Its choices and their sequences. */
 HR_MUST_USE hr_status hr_reader_sequences(hr_reader *t, hr_request *r, hr_seq **first);
+/* TOKENIZE may always go so far; bad_words no further. */
+#define HR_TOKENIZE_BYTES ((size_t)4 << 20)
 /* A text longer than any prompt can be is refused before it is tokenised. */
 HR_MUST_USE hr_status hr_reader_check_bytes(const hr_reader *t, const hr_request *r, size_t bytes);
 /* input_chat.c: messages rendered by the model's template, then tokenised by provenance. */

@@ -446,3 +446,22 @@ def test_options_demo(serve, smollm2):
     assert r.returncode == 0, r.stdout + r.stderr
     assert "0 answers differ" in r.stdout and "NOTHING" not in r.stdout
     assert s.stop() == 0
+
+
+# ---- what a client may make the server do ------------------------------------------------------
+
+def test_work_is_bounded_before_it_begins(up):
+    """Texts that can come to nothing, or only to much work that others wait for, are refused
+    unread; a large one that makes sense is not."""
+    s = up()
+    big = "hello world " * 700_000  # 8 MiB
+    for path, body, field in (
+            ("/v1/completions", {"prompt": big}, "prompt"),
+            ("/tokenize", {"prompt": big}, "prompt"),
+            ("/v1/completions", {"prompt": "a", "bad_words": [big]}, "bad_words")):
+        status, answer = s.post(path, body)
+        assert status == 400 and field in answer["error"]["message"], answer
+        assert "bytes" in answer["error"]["message"]
+    status, answer = s.post("/tokenize", {"prompt": big[:3_000_000]})
+    assert status == 200 and answer["count"] == 3_000_000
+    assert s.stop() == 0

@@ -146,6 +146,9 @@ def tiny(tmp_path_factory):
     path = tmp_path_factory.mktemp("service") / "model"
     make_tiny.hf(path, "llama3")
     (path / "model.safetensors").unlink()
+    config = json.loads((path / "config.json").read_text())
+    config.update(hidden_size=128, intermediate_size=192, num_attention_heads=4)
+    (path / "config.json").write_text(json.dumps(config))
     return path
 
 
