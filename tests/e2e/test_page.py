@@ -299,10 +299,13 @@ def test_talks(page):
     page.reload()
     page.wait(ready)
     assert page.js(titles) == ["First of them"]
-    page.js("localStorage['headrace.talk.broken'] = '{'; localStorage['headrace.settings'] = 'x'")
-    page.reload()
-    page.wait(ready)
-    assert page.js(titles) == ["First of them"]
+    for settings in ("x", "5", "[]", "null", '{"sampling": 3}'):  # of another version, or broken
+        page.js(f"""localStorage['headrace.talk.broken'] = '{{';
+            localStorage['headrace.talk.strange'] = '{{"id":"9","messages":[{{"variants":[0],"chosen":0}}]}}';
+            localStorage['headrace.settings'] = {json.dumps(settings)}""")
+        page.reload()
+        page.wait(ready)
+        assert page.js(titles) == ["First of them"]
 
 
 def test_full_storage(page):

@@ -3,7 +3,10 @@
  * The key lives in sessionStorage: this tab, until it is closed. It is asked for when the server
  * first says 401, once, however many requests hear it at the same time. */
 
-const KEY = 'headrace.key';
+import {storage} from './dom.js';
+
+const KEY = 'headrace.key', session = storage('sessionStorage');
+let key = session.getItem(KEY);
 let ask = async () => null;
 let asking = null;
 
@@ -35,16 +38,17 @@ export async function newKey(refused) {
     asking ??= ask(refused).finally(() => {
         asking = null;
     });
-    const key = await asking;
-    if (key) sessionStorage.setItem(KEY, key);
-    return Boolean(key);
+    const given = await asking;
+    if (!given) return false;
+    key = given;
+    session.setItem(KEY, key);
+    return true;
 }
 
 /** A response with status 2xx, else an ApiError. body: JSON text, which makes it a POST.
  * quiet: no question, a 401 is an error like any other. */
 export async function request(path, {body, signal, quiet} = {}) {
     for (;;) {
-        const key = sessionStorage.getItem(KEY);
         const headers = {};
         if (key) headers.Authorization = `Bearer ${key}`;
         if (body !== undefined) headers['Content-Type'] = 'application/json';

@@ -23,6 +23,15 @@ export function svg(tag, props, ...children) {
 
 export const $ = id => document.getElementById(id);
 
+/** localStorage or sessionStorage; where the browser forbids it, one that remembers nothing. */
+export function storage(name) {
+    try {
+        return window[name];
+    } catch {
+        return {getItem: () => null, setItem() {}, removeItem() {}};
+    }
+}
+
 /** Runs `f` at most once per frame, however often it is asked for. */
 export function perFrame(f) {
     let asked = false;

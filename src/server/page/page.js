@@ -143,7 +143,6 @@ function sampling() {
     return controls.read(() => setOpen($('open-settings'), true));
 }
 
-settings.sampling ??= {};
 const controls = makeControls($('controls'), settings.sampling, saveSettings);
 $('reset').addEventListener('click', controls.reset);
 $('enter-key').addEventListener('click', async () => {

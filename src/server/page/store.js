@@ -5,11 +5,14 @@
  * key of its own, so that two tabs never write over each other's. When the browser's room is full,
  * the oldest talks give up their tokens first, then themselves. */
 
+import {storage} from './dom.js';
+
+const local = storage('localStorage');
 const TALK = 'headrace.talk.', SETTINGS = 'headrace.settings', CURRENT = 'headrace.current';
 
 function read(name, otherwise) {
     try {
-        return JSON.parse(localStorage.getItem(name)) ?? otherwise;
+        return JSON.parse(local.getItem(name)) ?? otherwise;
     } catch {
         return otherwise; /* not ours, or from another version */
     }
@@ -17,7 +20,7 @@ function read(name, otherwise) {
 
 function put(name, value) {
     try {
-        localStorage.setItem(name, JSON.stringify(value));
+        local.setItem(name, JSON.stringify(value));
         return true;
     } catch {
         return false;
@@ -30,18 +33,22 @@ function makeTalk() {
     return {id: `${now}-${Math.random().toString(36).slice(2, 8)}`, title: '', system: '', messages: []};
 }
 
+const isObject = v => v !== null && typeof v === 'object' && !Array.isArray(v);
+
 function isTalk(t) {
-    return t && typeof t.id === 'string' && Array.isArray(t.messages)
-        && t.messages.every(m => Array.isArray(m.variants) && m.variants[m.chosen]);
+    return isObject(t) && typeof t.id === 'string' && Array.isArray(t.messages)
+        && t.messages.every(m => typeof m?.variants?.[m.chosen]?.text === 'string');
 }
 
 function readTalks() {
-    const found = Object.keys(localStorage).filter(k => k.startsWith(TALK)).map(k => read(k, null));
+    const found = Object.keys(local).filter(k => k.startsWith(TALK)).map(k => read(k, null));
     return found.filter(isTalk).sort((a, b) => (a.id < b.id ? 1 : -1));
 }
 
 export const talks = readTalks(); /* newest first */
-export const settings = read(SETTINGS, {});
+const stored = read(SETTINGS, {});
+export const settings = isObject(stored) ? stored : {};
+if (!isObject(settings.sampling)) settings.sampling = {};
 let currentId = read(CURRENT, null);
 
 function dropTokens(talk) {
@@ -91,7 +98,7 @@ export function startTalk() {
 export function removeTalk(id) {
     const i = talks.findIndex(t => t.id === id);
     if (i >= 0) talks.splice(i, 1);
-    localStorage.removeItem(TALK + id);
+    local.removeItem(TALK + id);
 }
 
 /** What another tab has changed, but for the talk that is on this screen. */
