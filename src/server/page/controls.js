@@ -76,7 +76,7 @@ function numberIn(c, input) {
     if (text === '' || !Number.isFinite(v)) throw new Error('not a number');
     if (low || high) {
         throw new Error(c.max === undefined || c.open ? `${c.above ? 'above' : 'at least'} ${c.min}`
-            : `${c.above ? 'above ' : ''}${c.min} to ${c.max}`);
+            : c.above ? `above ${c.min}, at most ${c.max}` : `${c.min} to ${c.max}`);
     }
     if (c.step === 1 && !Number.isInteger(v)) throw new Error('a whole number');
     return v;
