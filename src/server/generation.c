@@ -170,6 +170,10 @@ void hr_generation_reply(hr_generation *g)
 {
     hr_exchange *x = g->x;
     hr_buf *out = hr_generations_scratch(g->server->generations);
+    if (g->kind != HR_GENERATION_ANSWER) { /* its event answers, and must have come before */
+        hr_generation_fail(g, 500, NULL, "the engine gave no answer");
+        return;
+    }
     if (!g->openai.stream) {
         hr_openai_write_body(out, g);
         hr_generation_answer(g, out);
@@ -300,6 +304,13 @@ static void withdraw(hr_generation *g)
     free_generation(g);
 }
 
+const char *hr_generation_param(const hr_generation *g, const char *message)
+{
+    const char *param = hr_openai_param_of(message);
+    if (!param || strcmp(param, "prompt") != 0) return param;
+    return g->kind == HR_GENERATION_DETOKENIZE ? "tokens" : g->openai.messages ? "messages" : param;
+}
+
 void hr_generation_run(hr_exchange *x, const hr_openai *o, hr_generation_kind kind)
 {
     hr_generation *g = hr_arena_new(&x->arena, hr_generation);
@@ -315,7 +326,7 @@ void hr_generation_run(hr_exchange *x, const hr_openai *o, hr_generation_kind ki
     if (!st) st = submit_all(g);
     if (st) {
         withdraw(g);
-        hr_request_refuse(x, st, hr_openai_param_of(hr_message()));
+        hr_request_refuse(x, st, hr_generation_param(g, hr_message()));
         return;
     }
     link_generation(x->server->generations, g);

@@ -90,6 +90,10 @@ void hr_generation_reply(hr_generation *g);
 void hr_generation_answer(hr_generation *g, const hr_buf *body);
 void hr_generation_fail(hr_generation *g, int http_status, const char *param, const char *message);
 
+/* The field of the request that a message of the engine's speaks about, or NULL: the engine calls
+ * whatever came in the prompt. */
+const char *hr_generation_param(const hr_generation *g, const char *message);
+
 typedef struct hr_usage {
     int64_t prompt_tokens, completion_tokens, cached_tokens;
 } hr_usage;

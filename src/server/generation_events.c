@@ -262,7 +262,7 @@ static bool on_finished(hr_choice_out *c, const headrace_event *e)
 static bool on_failed(hr_generation *g, const headrace_event *e)
 {
     int http_status = hr_exchange_http_status(e->status);
-    hr_generation_fail(g, http_status, hr_openai_param_of(e->message), e->message);
+    hr_generation_fail(g, http_status, hr_generation_param(g, e->message), e->message);
     return false;
 }
 
