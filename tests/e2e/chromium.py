@@ -2,9 +2,11 @@
 of every request, console message and exception."""
 import base64
 import json
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -37,10 +39,15 @@ class Browser:
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [binary(), *FLAGS, f"--user-data-dir={self.profile.name}", "about:blank"],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+                start_new_session=True)  # the command is a script: what it starts must end, too
         self.socket, self.sent, self.events = None, 0, []
-        self.socket = websocket.create_connection(self._address(), timeout=30,
-                                                  suppress_origin=True)
+        try:
+            self.socket = websocket.create_connection(self._address(), timeout=30,
+                                                      suppress_origin=True)
+        except Exception:
+            self.stop()
+            raise
 
     def _address(self, timeout=30):
         end = time.monotonic() + timeout
@@ -75,7 +82,10 @@ class Browser:
     def stop(self):
         if self.socket:
             self.socket.close()
-        self.process.kill()
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it ended by itself
         self.process.wait()
         self.profile.cleanup()
 
