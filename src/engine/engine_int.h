@@ -4,7 +4,6 @@
 
 #include "engine/engine.h"
 #include "engine/measure.h"
-#include "engine/pace.h"
 #include "engine/stops.h"
 #include "engine/warmup.h"
 
@@ -114,7 +113,6 @@ struct headrace_engine {
     hr_runner runner;
     hr_scheduler scheduler;
     hr_step_plan plan;
-    hr_pace pace;
     hr_step_message *steps[HR_STEP_MESSAGES]; /* owned; they travel, and come back by free_steps */
     hr_ledger ledger;
     struct {

@@ -253,17 +253,15 @@ static void publish(hr_engine *e, hr_step_message *m)
         if (e->plan.items[i].finish) end_sequence(e, e->plan.items[i].seq, e->plan.items[i].finish);
 }
 
-static void count_step(hr_engine *e, int64_t begin_ns)
+static void count_step(hr_engine *e, uint64_t ns)
 {
-    uint64_t ns = (uint64_t)(hr_now_ns() - begin_ns), tokens = (uint64_t)e->plan.n_tokens;
+    uint64_t tokens = (uint64_t)e->plan.n_tokens;
     bool prefill = e->plan.n_tokens > e->plan.n_rows;
     hr_counter_add(&e->stats.steps, 1);
     hr_ledger_count_step(&e->ledger, e->plan.n_tokens, e->plan.n_rows);
     hr_histogram_observe(&e->stats.iteration_tokens, (double)tokens);
     hr_counter_add(prefill ? &e->stats.prefill_ns : &e->stats.decode_ns, ns);
     hr_counter_add(prefill ? &e->stats.prefill_tokens : &e->stats.decode_tokens, tokens);
-    hr_pace_note(&e->pace, e->plan.n_prefill, e->plan.n_tokens - e->plan.n_prefill, (int64_t)ns);
-    e->scheduler.prefill_beside = hr_pace_tokens(&e->pace);
 }
 
 static hr_status step(hr_engine *e)
@@ -278,8 +276,9 @@ static hr_status step(hr_engine *e)
     };
     const hr_step_result *result;
     HR_TRY(hr_runner_step(&e->runner, &args, &result));
-    hr_scheduler_commit(&e->scheduler, &e->plan);
-    count_step(e, begin);
+    int64_t ns = hr_now_ns() - begin;
+    hr_scheduler_commit(&e->scheduler, &e->plan, ns);
+    count_step(e, (uint64_t)ns);
     publish(e, m);
     return HR_OK;
 }

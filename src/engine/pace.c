@@ -1,30 +1,54 @@
-/* Two moving averages and their quotient.
+/* Recursive least squares with forgetting, over three terms.
  *
  * Engine thread. What a prompt token costs beside what a step of answers costs differs by a factor
  * of a hundred between machines, models and lengths of context, so it is measured, not guessed.
- * Only the cutting of prompts into chunks depends on it, which changes no answer. A step that took
- * far longer than its like (the thread was not running) counts as twice the average at most. */
+ * Only the cutting of prompts into chunks depends on it, which changes no answer. The terms are in
+ * units that make typical values about one; old steps count for less, but only while new ones tell
+ * something (or a long quiet stretch would make every term as uncertain as at the start). A step
+ * that took far longer than expected (the thread was not running) is taken as twice that. */
 #include "engine/pace.h"
 
-static void average(double *mean, double sample)
+#include <math.h>
+
+static const double unit[HR_PACE_TERMS] = { 1, 16, 128 };
+static const double forget = 0.99, most_spread = 300;
+enum { FIRST = 4 }; /* steps before anything is believed */
+
+static double dot(const double *a, const double *b)
 {
-    if (*mean > 0 && sample > 2 * *mean) sample = 2 * *mean;
-    if (*mean > 0 && sample < *mean / 2) sample = *mean / 2;
-    *mean += *mean > 0 ? (sample - *mean) / 8 : sample;
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
 }
 
-void hr_pace_note(hr_pace *p, int64_t prompt, int64_t answers, int64_t ns)
+/* What is taken from a step whose time is off by `error`. */
+static double believable(const hr_pace *p, double expected, double error)
 {
-    double t = (double)ns;
-    if (prompt == 0 && answers > 0) average(&p->answers_ns, t);
-    if (prompt == 0 || (answers > 0 && p->answers_ns <= 0)) return;
-    double added = answers > 0 ? t - p->answers_ns : t;
-    if (added > 0) average(&p->token_ns, added / (double)prompt);
+    if (p->steps < FIRST || expected <= 0) return error;
+    return fmin(fmax(error, -expected / 2), expected);
 }
 
-int64_t hr_pace_tokens(const hr_pace *p)
+void hr_pace_note(hr_pace *p, int64_t answers, int64_t prompt, int64_t ns)
 {
-    if (p->answers_ns <= 0 || p->token_ns <= 0) return 0;
-    double n = p->answers_ns / p->token_ns;
-    return n < (double)(1 << 30) ? (int64_t)n : 1 << 30;
+    const double x[HR_PACE_TERMS] = { 1, (double)answers / unit[1], (double)prompt / unit[2] };
+    double gain[HR_PACE_TERMS], trace = 0;
+    if (p->steps++ == 0)
+        for (int i = 0; i < HR_PACE_TERMS; i++) p->spread[i][i] = most_spread / HR_PACE_TERMS;
+    for (int i = 0; i < HR_PACE_TERMS; i++) gain[i] = dot(p->spread[i], x);
+    double scale = 1 / (1 + dot(gain, x)), expected = dot(p->cost, x);
+    double error = believable(p, expected, (double)ns * 1e-6 - expected);
+    for (int i = 0; i < HR_PACE_TERMS; i++) {
+        p->cost[i] += gain[i] * scale * error;
+        for (int k = 0; k < HR_PACE_TERMS; k++) p->spread[i][k] -= gain[i] * gain[k] * scale;
+        trace += p->spread[i][i];
+    }
+    if (trace / forget > most_spread) return;
+    for (int i = 0; i < HR_PACE_TERMS; i++)
+        for (int k = 0; k < HR_PACE_TERMS; k++) p->spread[i][k] /= forget;
+}
+
+int64_t hr_pace_tokens(const hr_pace *p, int64_t answers)
+{
+    double alone = fmax(p->cost[0], 0) + fmax(p->cost[1], 0) * (double)answers / unit[1];
+    double token = p->cost[2] / unit[2];
+    if (p->steps < FIRST || alone <= 0 || token <= 0) return 0;
+    return (int64_t)fmin(alone / token, 1 << 20);
 }

@@ -15,11 +15,11 @@
 
 #include <assert.h>
 
-/* Beside answers, prompts get what costs as much as the answers do, so that a step takes hardly
- * more than twice what it would without prompts; but where many sequences share the engine, a part
- * of the step for each of them, so that a long queue gets the whole budget; and never less than
- * what keeps the matrices busy. */
-enum { PREFILL_PER_SEQUENCE = 2, PREFILL_LEAST = 32 };
+/* Beside answers, prompts get what takes as long as a step in which every sequence is answered, so
+ * that a step takes no more than twice that. Where more than one in five still wait for their first
+ * token, prompts get more in proportion: they are what holds the others up. Never less than what
+ * keeps the matrices busy. */
+enum { PREFILL_WAITING_WEIGHT = 4, PREFILL_LEAST = 32 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -307,11 +307,13 @@ static void plan_waiting(planning *p)
     }
 }
 
-/* Tokens that prompts get in a step in which others are answered. */
-static int64_t prefill_beside(const hr_scheduler *s)
+/* Tokens that prompts get in a step in which `answers` others are answered. */
+static int64_t prefill_beside(const hr_scheduler *s, int64_t answers)
 {
-    int64_t n = (s->waiting.n + s->running.n) * PREFILL_PER_SEQUENCE;
-    if (n < s->prefill_beside) n = s->prefill_beside;
+    int64_t all = s->waiting.n + s->running.n, most = s->options.max_num_seqs;
+    int64_t waiting = (all - answers) * PREFILL_WAITING_WEIGHT;
+    int64_t n = hr_pace_tokens(&s->pace, all < most ? all : most);
+    if (waiting > answers) n = n * waiting / answers;
     return n < PREFILL_LEAST ? PREFILL_LEAST : n;
 }
 
@@ -321,7 +323,7 @@ void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan)
     planning p = { .s = s, .plan = plan, .prefill = INT64_MAX };
     plan_running(&p, true);
     if (plan->n_items && s->options.long_prefill_token_threshold == 0)
-        p.prefill = prefill_beside(s);
+        p.prefill = prefill_beside(s, plan->n_items);
     plan_running(&p, false);
     for (int64_t i = 0; i < plan->n_items; i++) /* from here on nobody is pushed out */
         publish(s, plan->items[i].seq, plan->items[i].start + plan->items[i].count);
@@ -329,9 +331,9 @@ void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan)
     if (!p.preempted) plan_waiting(&p);
 }
 
-void hr_scheduler_commit(hr_scheduler *s, const hr_step_plan *plan)
+void hr_scheduler_commit(hr_scheduler *s, const hr_step_plan *plan, int64_t ns)
 {
-    (void)s;
+    hr_pace_note(&s->pace, plan->n_tokens - plan->n_prefill, plan->n_prefill, ns);
     for (int64_t i = 0; i < plan->n_items; i++) {
         const hr_step_item *item = &plan->items[i];
         assert(item->seq->n_computed == item->start);

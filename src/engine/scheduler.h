@@ -2,6 +2,7 @@
 #ifndef HEADRACE_ENGINE_SCHEDULER_H
 #define HEADRACE_ENGINE_SCHEDULER_H
 
+#include "engine/pace.h"
 #include "engine/waiting.h"
 
 /* Tokens [start, start + count) of one sequence. */
@@ -57,7 +58,7 @@ typedef struct hr_scheduler {
     hr_seq **chains; /* owned [HR_SCHEDULER_CHAINS]: every sequence, by its request */
     int32_t *slots;  /* owned [max_num_seqs]: free rows of the device tables, 1..max_num_seqs */
     int64_t n_slots;
-    int64_t prefill_beside; /* prompt tokens that cost as much as a step of answers; 0 = unknown */
+    hr_pace pace;
     hr_scheduler_counts counts;
 } hr_scheduler;
 
@@ -75,7 +76,7 @@ void hr_scheduler_distrust(hr_scheduler *s, hr_seq *seq);
 hr_seq *hr_scheduler_find(const hr_scheduler *s, uint64_t request, uint32_t choice);
 /* Fills the plan; n_items 0 = nothing to do. Marks nothing as computed. No malloc. */
 void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan);
-/* After the step ran: its tokens are computed. */
-void hr_scheduler_commit(hr_scheduler *s, const hr_step_plan *plan);
+/* After the step ran, in `ns`: its tokens are computed. */
+void hr_scheduler_commit(hr_scheduler *s, const hr_step_plan *plan, int64_t ns);
 
 #endif
