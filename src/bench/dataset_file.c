@@ -2,8 +2,13 @@
  *
  * The rules are vLLM's, so that the same file gives the same kind of load: of a conversation the
  * first two turns are taken, as prompt and answer; too short and too long ones are left out; the
- * order is drawn from the seed, and a file with too few prompts is gone through again. */
+ * order is drawn from the seed, and a file with too few prompts is gone through again.
+ *
+ * ShareGPT's file has hundreds of megabytes, of which a benchmark uses a few hundred entries: the
+ * list is cut into entries by counting brackets, and only those that are drawn are parsed. Copies
+ * of it that end in the middle of an entry are about; what is whole is used, and that is said. */
 #include "base/file.h"
+#include "base/log.h"
 #include "bench/bench_int.h"
 
 #define MAX_FILE_BYTES ((size_t)2 << 30)
@@ -100,22 +105,74 @@ static hr_status try_pair(const hr_bench_data_options *o, const hr_json *entry, 
     return add_candidate(found, &p);
 }
 
+typedef struct entries {
+    hr_str *at; /* owned [n] */
+    size_t n, capacity;
+} entries;
+
+/* The end of the object that begins at `from`, or SIZE_MAX when the text ends before it does. */
+static size_t object_end(hr_str text, size_t from)
+{
+    size_t depth = 0;
+    bool in_string = false;
+    for (size_t i = from; i < text.n; i++) {
+        char c = text.p[i];
+        if (in_string) {
+            if (c == '\\') i++;
+            in_string = c != '"';
+        } else if (c == '"') in_string = true;
+        else if (c == '{' || c == '[') depth++;
+        else if ((c == '}' || c == ']') && !--depth) return i + 1;
+    }
+    return SIZE_MAX;
+}
+
+static size_t skip_space(hr_str text, size_t i)
+{
+    while (i < text.n && strchr(" \t\r\n", text.p[i]) && text.p[i]) i++;
+    return i;
+}
+
+/* The objects of the one list that the text is. */
+static hr_status cut(hr_str text, entries *e)
+{
+    size_t i = skip_space(text, 0);
+    bool first = true;
+    if (i == text.n || text.p[i] != '[')
+        return hr_fail(HR_INVALID_ARGUMENT, "it is not a list of conversations");
+    for (i = skip_space(text, i + 1); i < text.n && text.p[i] != ']'; i = skip_space(text, i)) {
+        if (!first && text.p[i] == ',') i = skip_space(text, i + 1);
+        else if (!first) return hr_fail(HR_INVALID_ARGUMENT, "byte %zu: no comma", i);
+        if (i == text.n) break;
+        if (text.p[i] != '{') return hr_fail(HR_INVALID_ARGUMENT, "byte %zu: no object", i);
+        size_t end = object_end(text, i);
+        if (end == SIZE_MAX) break;
+        HR_TRY(hr_grow((void **)&e->at, &e->capacity, e->n + 1, sizeof *e->at));
+        e->at[e->n++] = hr_str_slice(text, i, end);
+        i = end;
+        first = false;
+    }
+    if (i == text.n || text.p[i] != ']')
+        hr_log(HR_LOG_WARNING, "bench: the list of conversations breaks off; %zu are whole", e->n);
+    return HR_OK;
+}
+
 /* Entries in a drawn order, until there are enough. */
-static hr_status pick_pairs(const hr_bench_data_options *o, const hr_json *list, size_t n,
-                            candidates *found)
+static hr_status pick_pairs(const hr_bench_data_options *o, const entries *e, size_t n,
+                            hr_arena *arena, candidates *found)
 {
     counter count = { .tokenizer = o->tokenizer };
     hr_bench_random r;
     hr_bench_random_init(&r, (uint64_t)o->seed, 1);
-    size_t *order = hr_alloc_array0(list->count, sizeof *order);
-    hr_status st = order ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "conversations");
-    for (size_t i = 0; !st && i < list->count; i++) order[i] = i;
-    for (size_t i = 0; !st && i < list->count && found->n < n; i++) {
-        size_t j = i + (size_t)hr_bench_random_below(&r, list->count - i), at = order[j];
-        order[j] = order[i];
-        st = try_pair(o, &list->items[at], &count, found);
+    hr_status st = HR_OK;
+    for (size_t i = 0; !st && i < e->n && found->n < n; i++) {
+        size_t j = i + (size_t)hr_bench_random_below(&r, e->n - i);
+        hr_str entry = e->at[j];
+        const hr_json *v = NULL;
+        e->at[j] = e->at[i];
+        st = hr_json_parse(entry, NULL, arena, &v);
+        if (!st) st = try_pair(o, v, &count, found);
     }
-    hr_free(order);
     hr_tokenizer_scratch_deinit(&count.scratch);
     hr_ids_deinit(&count.ids);
     return st;
@@ -128,16 +185,15 @@ hr_status hr_bench_prompts_sharegpt(const hr_bench_data_options *o, size_t n, hr
                        "--dataset-name sharegpt counts tokens: give --tokenizer MODEL or "
                        "tokenizer.json");
     candidates found = { 0 };
-    const hr_json *list = NULL;
+    entries e = { 0 };
     hr_str text;
     hr_status st = slurp(o->path, &out->arena, &text);
-    if (!st) st = hr_json_parse(text, NULL, &out->arena, &list);
-    if (!st && (list->type != HR_JSON_ARRAY || !list->count))
-        st = hr_fail(HR_INVALID_ARGUMENT, "it is not a list of conversations");
-    if (st) return hr_fail_prefix(st, "%s", o->path);
-    st = pick_pairs(o, list, n, &found);
+    if (!st) st = cut(text, &e);
+    if (!st) st = pick_pairs(o, &e, n, &out->arena, &found);
+    if (st) st = hr_fail_prefix(st, "%s", o->path);
     if (!st) st = choose(&found, o->path, n, out);
     hr_free(found.at);
+    hr_free(e.at);
     return st;
 }
 

@@ -450,6 +450,8 @@ static hr_status take_url(hr_http *h, const char *url, bool *tls)
     bool literal = name.p[0] == '[';
     if (literal && name.n > 2) name = hr_str_slice(name, 1, name.n - 1);
     while (prefix.n && prefix.p[prefix.n - 1] == '/') prefix.n--;
+    /* OpenAI's clients name a base that ends in /v1; our paths bring their own */
+    if (hr_str_ends(prefix, HR_STR("/v1"))) prefix.n -= 3;
     hr_buf header = { 0 };
     hr_buf_add_c(&header, host);
     if (port > 0) hr_buf_printf(&header, ":%d", port);

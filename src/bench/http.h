@@ -11,8 +11,8 @@ typedef struct hr_http hr_http;
 typedef struct hr_http_call hr_http_call;
 
 typedef struct hr_http_options {
-    const char *base_url;       /* "http://host:port", "https://host/prefix" */
-    const char *api_key;        /* sent as Authorization: Bearer; NULL = none */
+    const char *base_url; /* "http://host:port", "https://host/prefix"; a final /v1 is dropped */
+    const char *api_key;  /* sent as Authorization: Bearer; NULL = none */
     const char *const *headers; /* [n_headers] "Name: value" or "Name=value" */
     size_t n_headers;
     int insecure; /* 1: https without looking at the certificate */

@@ -20,7 +20,8 @@
 
 struct hr_talk {
     hr_args *args;
-    bool terminal;
+    bool terminal;                  /* standard input is one */
+    bool shows;                     /* standard output is one */
     struct event_base *base;        /* owned unless http owns it */
     struct event *interrupt, *wake; /* owned */
     struct event *readable;         /* owned; NULL: standard input never blocks (a file) */
@@ -46,10 +47,25 @@ struct hr_talk {
 
 /* ---- what comes back ------------------------------------------------------------------------- */
 
+/* A model or a server may say anything; what would command the terminal is shown as its picture:
+ * U+241B for escape and so on, U+FFFD for the controls U+0080 to U+009F. */
+static void print_safely(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        unsigned char next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
+        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+            printf("\xe2\x90%c", c == 0x7f ? 0xa1 : 0x80 + c);
+        else if (c == 0xc2 && next >= 0x80 && next < 0xa0) fputs("\xef\xbf\xbd", stdout), i++;
+        else putchar(c);
+    }
+}
+
 static void show(hr_talk *t, const char *text, size_t n)
 {
     hr_buf_add(t->answer, text, n);
-    fwrite(text, 1, n, stdout);
+    if (t->shows) print_safely(text, n);
+    else fwrite(text, 1, n, stdout);
     fflush(stdout);
 }
 
@@ -329,6 +345,7 @@ hr_status hr_talk_open(hr_args *a, hr_talk **out)
     if (!t) return hr_fail(HR_RESOURCE_EXHAUSTED, "a terminal client");
     t->args = a;
     t->terminal = isatty(STDIN_FILENO);
+    t->shows = isatty(STDOUT_FILENO);
     t->input.limit = MAX_LINE;
     hr_status st = a->model ? open_engine(t) : open_server(t);
     if (!st) st = watch(t);

@@ -33,6 +33,7 @@ class Plan:
         self.cut = lambda number: None        # chunks after which the connection breaks
         self.error_event = lambda number: None
         self.tokenize = True
+        self.texts = None             # the chunks' texts
         self.echo = False             # chats: the answer is what was asked
 
 
@@ -162,6 +163,8 @@ class Stub:
             h.close_connection = True
 
     def texts(self, body):
+        if self.plan.texts:
+            return self.plan.texts
         if self.plan.echo:
             return [json.dumps(body.get("messages", body.get("prompt")))]
         n = self.plan.tokens or body.get("max_tokens") or body.get("max_completion_tokens") or 8

@@ -307,6 +307,27 @@ def test_sharegpt(stub, smollm2, tmp_path):
     assert r.returncode == 1 and "--tokenizer" in r.stderr
 
 
+def test_sharegpt_files_that_are_not_whole(stub, smollm2, tmp_path):
+    file = tmp_path / "talks.json"
+    flags = ["--dataset-name", "sharegpt", "--dataset-path", file, "--tokenizer", smollm2,
+             "--num-prompts", 2]
+    talk = {"conversations": [{"value": 'A question with "]}" and \\ in it'},
+                              {"value": "An answer of a few words"}]}
+    text = json.dumps([talk, talk], indent=2)
+    for cut in (-1, -2, -40):  # the list, and then its last entry, breaks off
+        file.write_text(text[:cut])
+        stub.requests.clear()
+        r = bench(stub, *flags)
+        assert f"breaks off; {1 if cut < -2 else 2} are whole" in r["stderr"]
+        assert [q["body"]["prompt"] for q in stub.requests] == [talk["conversations"][0]["value"]] * 2
+    file.write_text(text)
+    assert not bench(stub, *flags)["stderr"]
+    for bad in ("", "{}", "nonsense", "[1]", "[{} {}]", "[]", "[{},]", '[{"conversations": 1 1}]'):
+        file.write_text(bad)
+        r = headrace("bench", "serve", "--base-url", stub.url, *flags, timeout=20)
+        assert r.returncode == 1 and str(file) in r.stderr, bad
+
+
 @pytest.mark.sanitize
 def test_custom(stub, tmp_path):
     file = tmp_path / "prompts.jsonl"
@@ -394,6 +415,11 @@ def test_ways_to_fail(stub, change, word):
     r = bench(stub, *SMALL, ok=False)
     assert r["completed"] == 0 and r["failed"] == 6 and r["output_throughput"] == 0
     assert all(word in e for e in r["errors"]), r["errors"]
+
+
+def test_a_base_that_ends_in_v1(stub):
+    r = headrace("bench", "serve", "--base-url", stub.url + "/v1/", *SMALL)
+    assert r.returncode == 0 and {q["path"] for q in stub.requests} == {"/v1/completions"}
 
 
 def test_no_server():

@@ -134,9 +134,8 @@ class Running:
         stdin = subprocess.PIPE
         if terminal:
             self.master, stdin = pty.openpty()
-        self.p = subprocess.Popen([BIN, *map(str, arguments)], stdin=stdin,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  start_new_session=True)
+        self.p = subprocess.Popen([BIN, *map(str, arguments)], stdin=stdin, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, start_new_session=True)
         if terminal:
             os.close(stdin)
 
@@ -230,6 +229,21 @@ def test_a_terminal_is_prompted(stub, run):
     r.type("\x04")
     assert r.end() == 0
     assert [q["body"]["messages"][-1]["content"] for q in stub.requests] == ["hi"]
+
+
+def test_answers_cannot_command_the_terminal(stub):
+    """A pipe gets the bytes as they are; a terminal gets pictures of control characters."""
+    stub.plan.texts = ["a\x1b[2J\x07b\x7f", "\u009bc ü\n\td"]
+    assert chat(stub, "x\n").stdout == "a\x1b[2J\x07b\x7f\u009bc ü\n\td\n"
+    master, slave = pty.openpty()
+    p = subprocess.Popen([BIN, "chat", "--url", stub.url], stdin=subprocess.PIPE, stdout=slave,
+                         stderr=subprocess.DEVNULL)
+    os.close(slave)
+    p.communicate(b"x\n", timeout=30)
+    shown = os.read(master, 65536).decode()
+    os.close(master)
+    assert p.returncode == 0
+    assert shown == "a\u241b[2J\u2407b\u2421\ufffdc ü\r\n\td\r\n"
 
 
 # ---- with a model -------------------------------------------------------------------------------
