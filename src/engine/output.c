@@ -130,12 +130,16 @@ static void flush(hr_writer *t)
     else hr_event_list_destroy(l);
 }
 
+enum { MOST_AT_ONCE = 64 };
+
 void *hr_writer_loop(void *engine)
 {
     hr_engine *e = engine;
     hr_queue_node *n;
     while ((n = hr_queue_pop(&e->to_output, -1))) {
-        take(e->writer, (hr_msg *)n);
+        int taken = 0; /* what came together leaves together, up to a point */
+        do take(e->writer, (hr_msg *)n);
+        while (++taken < MOST_AT_ONCE && (n = hr_queue_try_pop(&e->to_output)));
         flush(e->writer);
     }
     return NULL;
