@@ -253,8 +253,8 @@ void hr_args_deinit(hr_args *a)
     hr_cli_list *lists[] = { &c->prompts,           &c->prompt_ids,     &c->stop,
                              &c->bad_words,         &c->stop_token_ids, &c->allowed_token_ids,
                              &c->logprob_token_ids, &c->bias_ids,       &c->bias_values,
-                             &c->api_keys,          &c->served_names,   &c->allowed_origins, &a->bench.headers,
-                             &a->bench.goodput };
+                             &c->api_keys,          &c->served_names,   &c->allowed_origins,
+                             &a->bench.headers,     &a->bench.goodput };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) hr_free(lists[i]->at);
     hr_free(a->typed);
     hr_arena_deinit(&a->arena);
