@@ -5,63 +5,22 @@
  * has closed its side while its answer is being made has gone (its exchange is told so at once).
  * The clever idea is the second epoll: a socket that is not being read for the moment would, in
  * libevent's own, either not tell of a hang-up or spin on it, so it is watched there, edge by edge,
- * for that alone. Connections that end are freed between events, never under a caller's feet. */
+ * for that alone. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent_ssl.h>
+#include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/log.h"
-#include "server/net.h"
+#include "server/connection_int.h"
 
 #define PIPELINED      ((size_t)64 << 10)    /* bytes read ahead of the answer being made */
 #define UNREAD_ANSWERS ((size_t)256 << 10)   /* answers unread before the next request is taken */
 #define DISCARD        ((uint64_t)256 << 10) /* a refused body up to this is read to keep alive */
 #define JSON_INLINE    ((size_t)64 << 10)    /* bodies up to this are parsed on this thread */
-#define HELD_REQUESTS  16 /* so many largest requests' memory may be held in all */
-
-/* Seconds. */
-#define HEAD_TIME   30.0  /* from a request's first byte to the end of its head */
-#define BODY_IDLE   30.0  /* without a byte of the body */
-#define BODY_RATE   512.0 /* bytes a second that a body must come in with, after BODY_IDLE */
-#define FIRST_TIME  30.0  /* a new connection without a byte */
-#define IDLE_TIME   75.0  /* between two requests */
-#define WRITE_TIME  60.0  /* without a byte of the answer taken */
-#define LINGER_TIME 2.0   /* reading on after an answer that came before its request's end */
-
-struct hr_connection {
-    hr_connections *all;
-    hr_connection *prev, *next;
-    struct bufferevent *bev; /* owned */
-    hr_http http;
-    hr_exchange_own *own; /* the request being answered, owned; NULL = none */
-    size_t held;          /* bytes of the request being read, counted in all->held */
-    double since;   /* hr_now_s: the request's first byte, or the wait for it, or the linger */
-    double read_s;  /* hr_now_s: last byte in */
-    double wrote_s; /* hr_now_s: last byte out, or the first that waits */
-    bool served;    /* has answered a request */
-    bool running;   /* inside run() */
-    bool paused;    /* not being read; watched for hang-ups */
-    bool eof;       /* the client has closed its side */
-    bool closing;   /* ends when the output is sent */
-    bool unread;    /* and the client may still be sending then: linger */
-    bool lingering;
-    bool secure, open; /* TLS, and its handshake is done */
-    bool dead;         /* in all->dead */
-};
-
-struct hr_connections {
-    hr_server *server;
-    hr_connection *first, *dead;
-    size_t n;
-    size_t held, most_held; /* bytes of all requests in memory */
-    hr_http_limits limits;
-    int hangups; /* owned epoll of paused sockets */
-    struct event *hangup, *reap, *sweep;
-};
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
@@ -92,8 +51,7 @@ static void resume_reading(hr_connection *c)
     bufferevent_enable(c->bev, EV_READ);
 }
 
-/* Its exchange, if any, is told; the rest is freed when the loop is back at its top. */
-static void destroy(hr_connection *c)
+void hr_connection_destroy(hr_connection *c)
 {
     if (c->dead) return;
     c->dead = true;
@@ -110,61 +68,31 @@ static void destroy(hr_connection *c)
     event_active(c->all->reap, 0, 0);
 }
 
-static void release(hr_connection *c)
-{
-    SSL *ssl = bufferevent_openssl_get_ssl(c->bev);
-    if (ssl && c->open) { /* tells the client that this is the end and no cut */
-        SSL_set_shutdown(ssl, SSL_RECEIVED_SHUTDOWN);
-        SSL_shutdown(ssl);
-    }
-    bufferevent_free(c->bev);
-    c->all->held -= c->held;
-    hr_http_deinit(&c->http);
-    hr_free(c);
-}
-
-static void reap(evutil_socket_t fd, short what, void *self)
-{
-    (void)fd, (void)what;
-    hr_connections *all = self;
-    for (hr_connection *c; (c = all->dead);) {
-        all->dead = c->next;
-        release(c);
-    }
-    if (all->server->listener) hr_listener_resume(all->server->listener);
-}
-
 void hr_connection_cut(hr_connection *c, const char *why)
 {
     hr_log(HR_LOG_WARNING, "server: a connection is cut: %s", why);
-    destroy(c);
+    hr_connection_destroy(c);
 }
 
-static size_t unsent(const hr_connection *c)
-{
-    return evbuffer_get_length(bufferevent_get_output(c->bev));
-}
-
-/* The answer is sent. Where the client may still be sending, closing now would reset the
- * connection and could take the answer with it: our side closes, theirs is read to its end. */
-static void finish_closing(hr_connection *c)
+void hr_connection_finish(hr_connection *c)
 {
     if (!c->unread || c->eof) {
-        destroy(c);
+        hr_connection_destroy(c);
         return;
     }
     SSL *ssl = bufferevent_openssl_get_ssl(c->bev);
     if (ssl) SSL_shutdown(ssl);
+    ERR_clear_error(); /* the queue is the thread's: the next session must not find it */
     shutdown(bufferevent_getfd(c->bev), SHUT_WR);
     c->lingering = true;
     c->since = hr_now_s();
     resume_reading(c);
 }
 
-static void close_after_output(hr_connection *c)
+void hr_connection_close(hr_connection *c)
 {
     c->closing = true;
-    if (!unsent(c)) finish_closing(c);
+    if (!hr_connection_unsent(c)) hr_connection_finish(c);
 }
 
 /* ---- what an exchange needs ------------------------------------------------------------------ */
@@ -215,8 +143,7 @@ static hr_exchange *begin(hr_connection *c)
     return &o->x;
 }
 
-/* Answers in place of a handler, while the client may still be sending its request. */
-static void refuse_early(hr_connection *c, int status, const char *reason)
+void hr_connection_refuse(hr_connection *c, int status, const char *reason)
 {
     hr_exchange *x = begin(c);
     if (!x) return;
@@ -235,7 +162,7 @@ static void take_head(hr_connection *c)
     bool small = !h->chunked && h->left <= DISCARD && !h->expects_continue;
     if (hr_routes_would_refuse(&probe)) {
         if (small) h->discard = true; /* refused when it is whole; the connection lives on */
-        else refuse_early(c, 0, NULL);
+        else hr_connection_refuse(c, 0, NULL);
         return;
     }
     c->read_s = hr_now_s();
@@ -248,7 +175,7 @@ static void take_head(hr_connection *c)
 static void call(hr_connection *c, hr_exchange *x)
 {
     hr_routes_call(x);
-    if (c->own && c->eof) destroy(c);
+    if (c->own && c->eof) hr_connection_destroy(c);
 }
 
 static void take_whole(hr_connection *c)
@@ -261,7 +188,7 @@ static void take_whole(hr_connection *c)
     if (x->route->body == HR_ROUTE_JSON && x->request.body.n > JSON_INLINE) {
         o->parsing = true;
         hr_json_worker_submit(c->all->server->json_worker, o);
-        if (c->eof) destroy(c);
+        if (c->eof) hr_connection_destroy(c);
         return;
     }
     if (x->route->body == HR_ROUTE_JSON) hr_exchange_parse(o, &hr_server_json_limits);
@@ -288,16 +215,11 @@ static void take_event(hr_connection *c, hr_http_event e)
     case HR_HTTP_MORE: break;
     case HR_HTTP_HEAD: take_head(c); return;
     case HR_HTTP_DONE: take_whole(c); return;
-    case HR_HTTP_BAD: refuse_early(c, h->error, h->reason); return;
+    case HR_HTTP_BAD: hr_connection_refuse(c, h->error, h->reason); return;
     }
     size_t bytes = h->message.body.capacity + h->message.head.capacity;
-    if (!hold(c, &c->held, bytes)) refuse_early(c, 503, "the server holds too many large requests");
-}
-
-/* A request has begun to come. */
-static bool has_begun(const hr_connection *c)
-{
-    return c->http.phase != HR_HTTP_START || c->http.message.head.n;
+    if (!hold(c, &c->held, bytes))
+        hr_connection_refuse(c, 503, "the server holds too many large requests");
 }
 
 /* The next piece of input that lies in one place; n 0 when there is none. */
@@ -311,7 +233,7 @@ static hr_str next_input(hr_connection *c)
 
 static bool may_read(const hr_connection *c)
 {
-    return !c->own && !c->closing && !c->dead && unsent(c) <= UNREAD_ANSWERS;
+    return !c->own && !c->closing && !c->dead && hr_connection_unsent(c) <= UNREAD_ANSWERS;
 }
 
 /* Not read while there is enough of it already. */
@@ -343,7 +265,7 @@ static void run(hr_connection *c)
         hr_str in = next_input(c);
         bool whole = c->http.phase == HR_HTTP_WHOLE; /* a head without a body: no byte is needed */
         if (in.n == 0 && !whole) break;
-        if (!has_begun(c)) c->since = c->read_s;
+        if (!hr_connection_has_begun(c)) c->since = hr_now_s();
         hr_http_event e = hr_http_feed(&c->http, in, &used);
         evbuffer_drain(bufferevent_get_input(c->bev), used);
         take_event(c, e);
@@ -371,7 +293,7 @@ static void on_written(struct bufferevent *bev, void *self)
     (void)bev;
     hr_connection *c = self;
     if (c->lingering) return;
-    if (c->closing) finish_closing(c);
+    if (c->closing) hr_connection_finish(c);
     else run(c);
 }
 
@@ -385,8 +307,8 @@ static void on_event(struct bufferevent *bev, short what, void *self)
     }
     c->eof = true;
     bool gone = c->own || c->lingering || (what & BEV_EVENT_ERROR);
-    if (gone) destroy(c);
-    else close_after_output(c); /* a half request ends here, too */
+    if (gone) hr_connection_destroy(c);
+    else hr_connection_close(c); /* a half request ends here, too */
 }
 
 /* Output bytes come and go: the time of the last progress. */
@@ -397,157 +319,10 @@ static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *info,
     if (info->n_deleted || info->orig_size == 0) c->wrote_s = hr_now_s();
 }
 
-/* A paused socket has hung up. */
-static void on_hangup(evutil_socket_t fd, short what, void *self)
+void hr_connection_start(hr_connection *c)
 {
-    (void)what, (void)self;
-    struct epoll_event events[64];
-    int n = epoll_wait(fd, events, 64, 0);
-    for (int i = 0; i < n; i++) destroy(events[i].data.ptr);
-}
-
-/* ---- time ------------------------------------------------------------------------------------ */
-
-static bool is_overdue(const hr_connection *c, double now)
-{
-    const hr_http *h = &c->http;
-    if (h->phase <= HR_HTTP_HEADERS) return now - c->since > HEAD_TIME;
-    double credit = BODY_IDLE + (double)h->length / BODY_RATE;
-    return now - c->read_s > BODY_IDLE || now - c->since > HEAD_TIME + credit;
-}
-
-static void check_time(hr_connection *c, double now)
-{
-    if (unsent(c) && (!c->secure || c->open)) {
-        if (now - c->wrote_s > WRITE_TIME) hr_connection_cut(c, "its client takes no answer");
-    } else if (c->lingering) {
-        if (now - c->since > LINGER_TIME && now - c->read_s > LINGER_TIME / 2) destroy(c);
-        else if (now - c->since > FIRST_TIME) destroy(c);
-    } else if (c->own) {
-        return; /* the answer is on its way */
-    } else if (c->closing) {
-        finish_closing(c); /* its answer found no memory */
-    } else if (has_begun(c)) {
-        if (is_overdue(c, now)) refuse_early(c, 408, "it takes too long to come");
-    } else if (now - c->since > (c->served ? IDLE_TIME : FIRST_TIME)) {
-        destroy(c);
-    }
-}
-
-static void sweep(evutil_socket_t fd, short what, void *self)
-{
-    (void)fd, (void)what;
-    hr_connections *all = self;
-    double now = hr_now_s();
-    for (hr_connection *c = all->first, *next; c; c = next) {
-        next = c->next;
-        check_time(c, now);
-    }
-}
-
-/* ---- all of them ----------------------------------------------------------------------------- */
-
-static hr_status start_events(hr_connections *all)
-{
-    struct event_base *base = all->server->base;
-    struct timeval second = { .tv_sec = 1 };
-    all->hangups = epoll_create1(EPOLL_CLOEXEC);
-    if (all->hangups < 0) return hr_fail(HR_RESOURCE_EXHAUSTED, "epoll: %s", strerror(errno));
-    all->hangup = event_new(base, all->hangups, EV_READ | EV_PERSIST, on_hangup, all);
-    all->reap = event_new(base, -1, 0, reap, all);
-    all->sweep = event_new(base, -1, EV_PERSIST, sweep, all);
-    bool made = all->hangup && all->reap && all->sweep;
-    if (!made || event_add(all->hangup, NULL) || event_add(all->sweep, &second))
-        return hr_fail(HR_RESOURCE_EXHAUSTED, "events of the connections");
-    return HR_OK;
-}
-
-hr_status hr_connections_create(hr_server *s, hr_connections **out)
-{
-    *out = NULL;
-    hr_connections *all = hr_new0(hr_connections);
-    if (!all) return hr_fail(HR_RESOURCE_EXHAUSTED, "connections");
-    size_t body = (size_t)s->options.max_request_bytes;
-    all->server = s;
-    all->hangups = -1;
-    all->limits =
-        (hr_http_limits){ .request_line = 8 << 10, .head = 64 << 10, .headers = 256, .body = body };
-    if (!hr_mul_add(body, HELD_REQUESTS, (size_t)64 << 20, &all->most_held))
-        all->most_held = SIZE_MAX;
-    hr_status st = start_events(all);
-    if (st) {
-        hr_connections_destroy(all);
-        return st;
-    }
-    *out = all;
-    return HR_OK;
-}
-
-void hr_connections_destroy(hr_connections *all)
-{
-    if (!all) return;
-    while (all->first) destroy(all->first);
-    for (hr_connection *c; (c = all->dead);) {
-        all->dead = c->next;
-        release(c);
-    }
-    if (all->hangup) event_free(all->hangup);
-    if (all->reap) event_free(all->reap);
-    if (all->sweep) event_free(all->sweep);
-    if (all->hangups >= 0) close(all->hangups);
-    hr_free(all);
-}
-
-static struct bufferevent *wrap(hr_connections *all, int fd, void *ssl)
-{
-    struct event_base *base = all->server->base;
-    if (!ssl) return bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
-    struct bufferevent *bev = bufferevent_openssl_socket_new(
-        base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
-    if (bev) bufferevent_openssl_set_allow_dirty_shutdown(bev, 1);
-    else SSL_free(ssl);
-    return bev;
-}
-
-void hr_connections_add(hr_connections *all, int fd, void *ssl)
-{
-    hr_connection *c = hr_new0(hr_connection);
-    struct bufferevent *bev = wrap(all, fd, ssl);
-    if (!c || !bev) {
-        hr_log(HR_LOG_WARNING, "server: no memory for a connection");
-        if (bev) bufferevent_free(bev);
-        else close(fd);
-        hr_free(c);
-        return;
-    }
-    *c = (hr_connection){ .all = all, .next = all->first, .bev = bev, .secure = ssl != NULL };
-    c->since = c->read_s = c->wrote_s = hr_now_s();
-    hr_http_init(&c->http, &all->limits);
-    if (all->first) all->first->prev = c;
-    all->first = c;
-    all->n++;
-    bufferevent_setcb(bev, on_read, on_written, on_event, c);
-    evbuffer_add_cb(bufferevent_get_output(bev), on_output, c);
-    bufferevent_set_max_single_read(bev, 64 << 10);
-    if (bufferevent_enable(bev, EV_READ | EV_WRITE)) destroy(c);
-}
-
-size_t hr_connections_count(const hr_connections *all)
-{
-    return all->n;
-}
-
-size_t hr_connections_busy(const hr_connections *all)
-{
-    size_t n = 0;
-    for (const hr_connection *c = all->first; c; c = c->next) n += c->own || unsent(c);
-    return n;
-}
-
-void hr_connections_drain(hr_connections *all)
-{
-    for (hr_connection *c = all->first, *next; c; c = next) {
-        next = c->next;
-        if (!c->own && !has_begun(c) && !c->lingering) close_after_output(c);
-    }
+    bufferevent_setcb(c->bev, on_read, on_written, on_event, c);
+    evbuffer_add_cb(bufferevent_get_output(c->bev), on_output, c);
+    bufferevent_set_max_single_read(c->bev, 64 << 10);
+    if (bufferevent_enable(c->bev, EV_READ | EV_WRITE)) hr_connection_destroy(c);
 }
