@@ -25,8 +25,8 @@ typedef struct hr_exchange_own {
     hr_buf lines;            /* header lines that the handler set */
     bool close;              /* the connection ends with this answer */
     bool streaming, chunked;
-    bool ended;   /* and only waits to be freed */
-    bool parsing; /* the JSON worker has it */
+    bool ended;            /* and only waits to be freed */
+    bool parsing;          /* the JSON worker has it */
     hr_status json_status; /* by the worker */
     char json_message[HR_MESSAGE_MAX];
 } hr_exchange_own;

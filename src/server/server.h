@@ -20,7 +20,7 @@ typedef struct hr_server_options {
     size_t n_allowed_origins;
     const char *ssl_keyfile, *ssl_certfile; /* both or neither */
     const char *response_role;              /* NULL = "assistant" */
-    int64_t max_request_bytes;               /* 0 = 32 MiB */
+    int64_t max_request_bytes;              /* 0 = 32 MiB */
     int enable_request_id_headers, enable_prompt_tokens_details, disable_log_requests;
     int log_json;            /* request log lines as JSON objects */
     int strict;              /* fields unknown to OpenAI and vLLM are refused, too */
