@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <poll.h>
 #include <pthread.h>
 
 #include "engine_bed.h"
@@ -337,6 +338,61 @@ static void a_cancel_finds_it_anywhere(void **state)
     headrace_engine_destroy(e);
 }
 
+/* Once a cancel is in, the step that runs is the last: nothing else has anything to compute. */
+static void a_cancel_takes_one_step(void **state)
+{
+    (void)state;
+    headrace_sampling s;
+    headrace_request r;
+    bed_want w[2] = { 0 };
+    headrace_event v = { .kind = HEADRACE_EVENT_STARTED };
+    headrace_options o;
+    bed_options(&o);
+    o.max_model_len = 4096;
+    o.max_num_seqs = 1; /* so that the other one waits */
+    headrace_engine *e = bed_start(&o);
+    headrace_sampling_init(e, &s);
+    s.ignore_eos = 1;
+    s.max_tokens = 4000;
+    bed_request(&r, "abc", &s);
+    bed_submit(e, &r, &w[0]);
+    bed_submit(e, &r, &w[1]);
+    while (v.kind != HEADRACE_EVENT_TOKENS) assert_int_equal(headrace_poll(e, &v, 60000), 0);
+    headrace_cancel(e, w[1].id);
+    headrace_cancel(e, w[0].id);
+    uint64_t steps = hr_counter_get(&e->stats.steps);
+    bed_await(e, w, 2);
+    assert_true(bed_settles(e, in_use, 0));
+    assert_true(hr_counter_get(&e->stats.steps) <= steps + 1);
+    bed_free(&w[0]);
+    bed_free(&w[1]);
+    headrace_engine_destroy(e);
+}
+
+/* A reader that takes one event each time the descriptor is readable is never left waiting. */
+static void the_descriptor_tells_of_every_event(void **state)
+{
+    (void)state;
+    headrace_sampling s;
+    headrace_request r;
+    uint64_t id;
+    headrace_sampling_init(engine, &s);
+    s.ignore_eos = 1;
+    s.max_tokens = 50;
+    s.n = 3;
+    struct pollfd fd = { .fd = headrace_wake_fd(engine), .events = POLLIN };
+    for (int round = 0; round < 20; round++) {
+        headrace_event v = { .kind = HEADRACE_EVENT_STARTED };
+        bed_request(&r, "tell me", &s);
+        assert_int_equal(headrace_submit(engine, &r, &id), 0);
+        while (v.kind != HEADRACE_EVENT_DONE) {
+            assert_int_equal(poll(&fd, 1, 60000), 1);
+            int st = headrace_poll(engine, &v, 0);
+            assert_true(st == HEADRACE_OK || st == HEADRACE_DEADLINE_EXCEEDED);
+        }
+    }
+}
+
 /* An answer goes on while the input thread chews on a long text. */
 static void a_long_text_delays_no_answer(void **state)
 {
@@ -550,6 +606,8 @@ int main(void)
         cmocka_unit_test(what_cannot_fit_is_refused_at_once),
         cmocka_unit_test(the_queue_has_limits),
         cmocka_unit_test(a_cancel_finds_it_anywhere),
+        cmocka_unit_test(a_cancel_takes_one_step),
+        cmocka_unit_test(the_descriptor_tells_of_every_event),
         cmocka_unit_test(a_long_text_delays_no_answer),
         cmocka_unit_test(many_threads_at_the_door),
         cmocka_unit_test(the_end_comes_any_time),
