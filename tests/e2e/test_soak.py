@@ -36,7 +36,7 @@ def model(tmp_path_factory):
 def test_soak(serve, model, flags):
     few = "--kv-cache-memory-bytes" in flags
     if SANITIZED:
-        requests = 1000 if few else 300
+        requests = 600 if few else 200
     else:
         requests = 5000 if few else 1000
     s = serve(model, *FLAGS, *flags).ready()
