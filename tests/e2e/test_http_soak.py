@@ -160,6 +160,19 @@ def descriptors(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
+def test_a_stream_left_unread_is_cut(server):
+    """Beyond 4 MiB, and what the kernel holds; others are served meanwhile."""
+    before = resident(server)
+    with Raw(server) as unread, Raw(server) as other:
+        unread.s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        unread.send(endless(stream=True, n=6, logprobs=20))
+        while "4 MiB of its stream unread" not in server.log:
+            assert gauges(server)[0] > 0, server.log  # else it has ended uncut
+            assert other.send(completion()).answer()[0] == 200
+        assert resident(server) - before < 40_000
+    assert settles(server)
+
+
 @pytest.mark.sanitize
 @pytest.mark.threads
 def test_soak(server):
