@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "server/http.h"
 
@@ -336,6 +337,123 @@ static void a_stated_length_allocates_nothing(void **state)
     hr_http_deinit(&h);
 }
 
+/* ---- any bytes ------------------------------------------------------------------------------- */
+
+static uint64_t random_state;
+
+static size_t random_below(size_t n)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (size_t)(random_state >> 33) % n;
+}
+
+/* A good or bad row with some bytes changed, taken out or put in. */
+static void mutate(hr_buf *out)
+{
+    static const char spice[] = "\r\n \t:;,0aF%?#/\x00\x7F\xFF";
+    size_t pick = random_below(sizeof goods / sizeof *goods + sizeof bads / sizeof *bads);
+    bool good_one = pick < sizeof goods / sizeof *goods;
+    hr_str text =
+        good_one ? text_of(goods[pick].in) : hr_str_c(bads[pick - sizeof goods / sizeof *goods].in);
+    size_t changes = random_below(4);
+    hr_buf_clear(out);
+    for (size_t i = 0; i < text.n; i++) {
+        size_t what = changes ? random_below(text.n * 2) : 3;
+        if (what == 0) hr_buf_add_byte(out, spice[random_below(sizeof spice - 1)]);
+        if (what == 1) continue;
+        if (what == 2) hr_buf_add_byte(out, spice[random_below(sizeof spice - 1)]);
+        else hr_buf_add_byte(out, text.p[i]);
+    }
+}
+
+/* However it is cut, a text means the same: same event, same error, same bytes taken. */
+static void cutting_changes_nothing(void **state)
+{
+    (void)state;
+    hr_http whole, cut;
+    hr_buf text = { 0 };
+    size_t events[4] = { 0 };
+    hr_http_init(&whole, &limits);
+    hr_http_init(&cut, &limits);
+    random_state = 1;
+    for (int round = 0; round < 200000; round++) {
+        int heads, heads_cut;
+        size_t total, total_cut;
+        mutate(&text);
+        hr_str in = hr_buf_str(&text);
+        size_t b = random_below(in.n + 1), a = random_below(b + 1);
+        hr_http_event e = feed_split(&whole, in, in.n, in.n, &heads, &total);
+        assert_int_equal(feed_split(&cut, in, a, b, &heads_cut, &total_cut), e);
+        assert_int_equal(heads, heads_cut);
+        if (e == HR_HTTP_BAD) assert_int_equal(whole.error, cut.error);
+        else assert_int_equal(total, total_cut);
+        if (e == HR_HTTP_DONE)
+            assert_true(hr_str_eq(whole.message.request.body, cut.message.request.body));
+        events[e]++;
+        hr_http_reset(&whole);
+        hr_http_reset(&cut);
+    }
+    assert_true(events[HR_HTTP_MORE] && events[HR_HTTP_DONE] && events[HR_HTTP_BAD]);
+    hr_buf_deinit(&text);
+    hr_http_deinit(&whole);
+    hr_http_deinit(&cut);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static size_t allowed, living; /* allocations still granted; blocks not yet freed */
+
+static void *alloc_or_fail(void *self, size_t bytes, size_t align)
+{
+    (void)self, (void)align;
+    if (allowed == 0) return NULL;
+    allowed--;
+    living++;
+    return malloc(bytes);
+}
+
+static void *realloc_or_fail(void *self, void *p, size_t bytes)
+{
+    (void)self;
+    if (allowed == 0) return NULL;
+    allowed--;
+    if (!p) living++;
+    return realloc(p, bytes);
+}
+
+static void count_free(void *self, void *p)
+{
+    (void)self;
+    living--;
+    free(p);
+}
+
+static void memory_that_ends_is_503(void **state)
+{
+    (void)state;
+    static const char in[] =
+        CHUNKED "a;x\r\n0123456789\r\n10\r\n0123456789abcdef\r\n0\r\nT: v\r\n\r\n";
+    const hr_allocator ending = { alloc_or_fail, realloc_or_fail, count_free, NULL };
+    hr_set_allocator(&ending);
+    hr_http_event e = HR_HTTP_MORE;
+    size_t n = 0;
+    for (; e != HR_HTTP_DONE && n < 100; n++) {
+        hr_http h;
+        int heads;
+        size_t total;
+        allowed = n;
+        hr_http_init(&h, &limits);
+        e = feed_split(&h, HR_STR(in), 20, 50, &heads, &total);
+        int error = h.error;
+        hr_http_deinit(&h);
+        if (living || (e != HR_HTTP_DONE && (e != HR_HTTP_BAD || error != 503))) break;
+    }
+    hr_set_allocator(NULL);
+    assert_int_equal(living, 0);
+    assert_int_equal(e, HR_HTTP_DONE);
+    assert_true(n > 4); /* some have failed */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +462,8 @@ int main(void)
         cmocka_unit_test(holds_its_limits),
         cmocka_unit_test(discards_what_is_not_wanted),
         cmocka_unit_test(a_stated_length_allocates_nothing),
+        cmocka_unit_test(cutting_changes_nothing),
+        cmocka_unit_test(memory_that_ends_is_503),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
