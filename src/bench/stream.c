@@ -26,8 +26,8 @@ void hr_stream_init(hr_stream *s, void (*on_chunk)(void *context, hr_str text), 
 static void fail(hr_stream *s, hr_str text)
 {
     if (s->error[0]) return; /* the first one counts */
-    snprintf(s->error, sizeof s->error, "%.*s", (int)(text.n < 200 ? text.n : 200),
-             text.n ? text.p : "an error without a message");
+    if (!text.n) text = HR_STR("an error without a message");
+    snprintf(s->error, sizeof s->error, "%.*s", (int)(text.n < 200 ? text.n : 200), text.p);
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
