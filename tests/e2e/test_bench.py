@@ -2,7 +2,9 @@
 what it makes of servers that misbehave."""
 import json
 import re
+import socket
 import subprocess
+import threading
 
 import numpy as np
 import pytest
@@ -432,6 +434,51 @@ def test_no_server():
     assert "Failed requests:                         6" in r.stdout
     r = headrace("bench", "serve", "--base-url", "http://no.such.host.invalid:1")
     assert r.returncode == 1 and "no.such.host.invalid" in r.stderr
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("answer", [
+    b"", b"\0" * 100, b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/9.9 200 OK\r\n\r\n",
+    b"HTTP/1.1 abc OK\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 50000,
+    b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200000, HEAD + b"no colon\r\n\r\n",
+    HEAD + b"Content-Length: -5\r\n\r\nabc", HEAD + b"Content-Length: 99999999999999999999\r\n\r\nab",
+    HEAD + b"Content-Length: 100\r\n\r\ndata: {}", HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\nabc",
+    HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nabc",
+    HEAD + b"\r\n" + b"data: " + b"x" * (20 << 20),
+    b"HTTP/1.1 100 Continue\r\n\r\n" * 100, b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\n\r\n",
+    b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.1 500 No\r\n\r\n" + b"e" * 300000,
+])
+def test_what_is_no_answer_is_a_failed_request(answer):
+    """Two requests to a server that answers with these bytes and hangs up."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        while True:
+            try:
+                c, _ = listener.accept()
+            except OSError:
+                return
+            with c:
+                try:
+                    c.recv(65536)
+                    c.sendall(answer)
+                    c.shutdown(socket.SHUT_WR)
+                    c.settimeout(5)
+                    c.recv(1)
+                except OSError:
+                    pass
+    threading.Thread(target=serve, daemon=True).start()
+    with listener:
+        r = headrace("bench", "serve", "--port", listener.getsockname()[1], "--model", "m",
+                     "--vocab-size", 64, "--num-prompts", 2, "--max-concurrency", 1,
+                     "--random-input-len", 2, "--no-progress", timeout=30)
+        listener.shutdown(socket.SHUT_RDWR)
+    assert r.returncode == 1 and "2 of 2 requests failed; the first: " in r.stderr
+    assert len(r.stderr) < 1000 and "Failed requests:                         2" in r.stdout
 
 
 # ---- TLS ----------------------------------------------------------------------------------------
