@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+from random import Random
 
 import pytest
 from conftest import ROOT
@@ -712,4 +713,36 @@ def test_a_little_of_everything(tiny):
             leave(tiny, {"prompt": [f"{i}", "b"], "n": 2, "max_tokens": 200, "ignore_eos": True,
                          "stream": stream, "logprobs": 1})
     leave(tiny, {"prompt": "abc", "max_tokens": 100, "ignore_eos": True})
+    assert tiny.stop() == 0, tiny.log[-8000:]
+
+
+VALUES = [None, True, False, 0, 1, -1, 2, 5, 2**31, 2**63 - 1, 2**63, -2**63, 2**64, 10**30, 0.0, 0.5,
+          1.0, 1.5, -0.5, 1e-9, 1e300, "", "a", "auto", "\u0000", "\u00e9\ud83d\ude42", [], [0], [5, 5],
+          [-1], [2**64], ["a"], ["a", ""], [None], [[]], [[1, 2], [3]], {}, {"1": 1}, {"1": -100.5},
+          {"a": {"b": [None]}}, {"type": "text"}, {"type": "json_object"}, {"include_usage": True},
+          [{"role": "user", "content": "a"}], [{"role": "user", "content": [{"type": "text",
+                                                                            "text": "b"}]}],
+          [{"type": "function", "function": {"name": "f"}}]]
+
+
+@pytest.mark.sanitize
+def test_any_value_in_any_field(tiny):
+    """Whatever is in a body: an answer or a refusal, in strict JSON, and a server that lives on."""
+    random = Random(11)
+    names = sorted({name for _, name, _, _ in listed()} | {"something"})
+    seen = set()
+    for i in range(3000):
+        path, body = random.choice(GOOD)
+        body = {**body, **{n: random.choice(VALUES) for n in random.sample(names, i % 4 + 1)}}
+        stream = body.get("stream") is True
+        if path in (COMPLETIONS, CHAT) and not body.get("max_tokens"):
+            body["max_tokens"] = 3
+        if stream:
+            status, _, text = tiny.request(path, body)
+            assert text.endswith(b"data: [DONE]\n\n") if status == 200 else strict(text.decode())
+        else:
+            status, _ = ask(tiny, path, body)
+        assert status in (200, 400, 404), body
+        seen.add(status)
+    assert seen == {200, 400, 404}
     assert tiny.stop() == 0, tiny.log[-8000:]
