@@ -131,7 +131,6 @@ void hr_logprobs_add_prompt(hr_buf *out, const hr_logprob_style *style, const he
 void hr_logprobs_append(hr_logprob_lists *to, const hr_logprob_lists *from);
 void hr_logprobs_clear(hr_logprob_lists *l);
 void hr_logprobs_deinit(hr_logprob_lists *l);
-bool hr_logprobs_failed(const hr_logprob_lists *l);
 
 /* tokenize.c: the answers of the two; each ends the generation. */
 void hr_tokenize_reply(hr_generation *g, const headrace_event *e);

@@ -265,10 +265,3 @@ void hr_logprobs_deinit(hr_logprob_lists *l)
     hr_buf_deinit(&l->top_logprobs);
     hr_buf_deinit(&l->offsets);
 }
-
-bool hr_logprobs_failed(const hr_logprob_lists *l)
-{
-    return hr_buf_status(&l->content) || hr_buf_status(&l->tokens) ||
-           hr_buf_status(&l->token_logprobs) || hr_buf_status(&l->top_logprobs) ||
-           hr_buf_status(&l->offsets);
-}

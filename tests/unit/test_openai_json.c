@@ -20,7 +20,7 @@ static const char *spelt(double logprob)
     hr_logprobs_clear(&l);
     headrace_token t = { .chosen = { .token_id = 1, .logprob = logprob } };
     hr_logprobs_add(&l, &legacy, &t, 0);
-    assert_false(hr_logprobs_failed(&l));
+    assert_int_equal(hr_buf_status(&l.token_logprobs), HR_OK);
     return hr_buf_c(&l.token_logprobs);
 }
 
