@@ -58,16 +58,17 @@ struct hr_request {
     hr_sampling sampling;
 
     /* its answer: the input thread's, then the output thread's */
-    hr_request *next;      /* in the list or chain of whose it is */
-    hr_ids ids;            /* the ids its prompt came to */
-    hr_block_hash *hashes; /* arena: of the prompt's full blocks; NULL = not cached */
-    hr_choice *choices;    /* owned [sampling.n] */
-    hr_stops stops;        /* arena: sampling.stop, ready to be looked for */
-    uint32_t in_engine;    /* sequences not yet back */
-    bool score_only;       /* max_tokens 0: the one token drawn is dropped */
-    bool failed;           /* its FAILED is out */
-    hr_event_list events;  /* what it has to say once it gets to the output thread */
-    hr_engine_event *done; /* owned: its last event, made with it */
+    hr_request *next;                /* in the list or chain of whose it is */
+    hr_ids ids;                      /* the ids its prompt came to */
+    hr_block_hash *hashes;           /* arena: of the prompt's full blocks; NULL = not cached */
+    hr_choice *choices;              /* owned [sampling.n] */
+    hr_stops stops;                  /* arena: sampling.stop, ready to be looked for */
+    uint32_t in_engine;              /* sequences not yet back */
+    bool score_only;                 /* max_tokens 0: the one token drawn is dropped */
+    bool failed;                     /* its FAILED is out */
+    hr_event_list events;            /* what it has to say once it gets to the output thread */
+    hr_engine_event *done, *failure; /* owned: its DONE and its FAILED, made with it, so that it
+                                        ends even when memory is short */
 };
 
 /* Counters that other threads read. */

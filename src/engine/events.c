@@ -43,26 +43,31 @@ void hr_event_list_destroy(hr_event_list *l)
     *l = (hr_event_list){ 0 };
 }
 
-void hr_event_add_started(hr_event_list *l, const hr_request *r)
+hr_status hr_event_add_started(hr_event_list *l, const hr_request *r)
 {
     hr_engine_event *v = hr_event_new(HEADRACE_EVENT_STARTED, r->id, 0);
     int64_t *ids = v ? hr_arena_array(&v->arena, r->ids.n, sizeof *ids) : NULL;
-    for (size_t i = 0; ids && i < r->ids.n; i++) ids[i] = r->ids.p[i];
-    if (v) {
-        v->event.prompt_ids = ids;
-        v->event.n_prompt_ids = ids ? r->ids.n : 0;
-        v->event.seed = r->sampling.seed;
+    if (!ids) {
+        hr_engine_event_destroy(v);
+        return hr_fail(HR_RESOURCE_EXHAUSTED, "prompt of %zu tokens", r->ids.n);
     }
+    for (size_t i = 0; i < r->ids.n; i++) ids[i] = r->ids.p[i];
+    v->event.prompt_ids = ids;
+    v->event.n_prompt_ids = r->ids.n;
+    v->event.seed = r->sampling.seed;
     hr_event_add(l, v);
+    return HR_OK;
 }
 
-void hr_event_add_failed(hr_event_list *l, const hr_request *r, hr_status code, const char *message)
+void hr_event_add_failed(hr_event_list *l, hr_request *r, hr_status code, const char *message)
 {
-    hr_engine_event *v = hr_event_new(HEADRACE_EVENT_FAILED, r->id, 0);
-    if (v) {
-        v->event.status = (int)code;
-        v->event.message = hr_arena_copy(&v->arena, message, strlen(message));
-    }
+    hr_engine_event *v = r->failure;
+    r->failure = NULL;
+    if (!v) return; /* it has failed already */
+    v->event.id = r->id;
+    v->event.status = (int)code;
+    v->event.message = hr_arena_copy(&v->arena, message, strlen(message));
+    if (!v->event.message) v->event.message = "no memory left to say why";
     hr_event_add(l, v);
 }
 
@@ -76,18 +81,22 @@ static void set_times(headrace_event *v, const hr_request *r, const hr_choice *c
     if (spoke) v->decode_s = c->last_s - c->first_s;
 }
 
-void hr_event_add_finished(hr_event_list *l, const hr_request *r, uint32_t choice,
-                           const hr_choice *c, hr_finish finish)
+void hr_event_add_finished(hr_event_list *l, const hr_request *r, uint32_t choice, hr_choice *c,
+                           hr_finish finish)
 {
-    hr_engine_event *v = hr_event_new(HEADRACE_EVENT_FINISHED, r->id, choice);
+    hr_engine_event *v = c ? c->end : hr_event_new(HEADRACE_EVENT_FINISHED, r->id, choice);
     if (!v) return;
     v->event.finish_reason = hr_finish_name(finish);
     set_times(&v->event, r, c);
     hr_event_add(l, v);
     if (!c) return;
+    c->end = NULL;
     v->event.output_tokens = c->n_output;
     v->event.cached_tokens = c->cached;
     v->event.stop_token_id = c->stop_id;
-    if (c->stop_string)
-        v->event.stop_string = hr_arena_copy(&v->arena, c->stop_string, strlen(c->stop_string));
+    if (!c->stop_string) return;
+    hr_str stop = hr_str_c(c->stop_string); /* in the event itself, when short */
+    bool fits = stop.n < sizeof v->small;
+    if (fits) memcpy(v->small, stop.p, stop.n);
+    v->event.stop_string = fits ? v->small : hr_arena_copy(&v->arena, stop.p, stop.n);
 }

@@ -81,13 +81,16 @@ static hr_status decode(hr_reader *t, hr_request *r)
 static hr_status answer(hr_reader *t, hr_request *r)
 {
     if (!t->engine->tokenizer) return hr_fail(HR_INVALID_ARGUMENT, "the model has no tokenizer");
-    if (r->kind == HR_REQUEST_TOKENIZE) {
-        hr_event_add_started(&r->events, r);
-        return HR_OK;
-    }
+    if (r->kind == HR_REQUEST_TOKENIZE) return hr_event_add_started(&r->events, r);
     if (!r->prompt_ids)
         return hr_fail(HR_INVALID_ARGUMENT, "tokens: a list of token ids is missing");
     return decode(t, r);
+}
+
+static hr_status open_answer(hr_reader *t, hr_request *r, hr_seq **first)
+{
+    HR_TRY(hr_event_add_started(&r->events, r));
+    return hr_reader_sequences(t, r, first);
 }
 
 static void process(hr_reader *t, hr_request *r)
@@ -95,14 +98,12 @@ static void process(hr_reader *t, hr_request *r)
     hr_seq *first = NULL;
     bool generates = r->kind == HR_REQUEST_GENERATE;
     hr_status st = hr_reader_encode(t, r);
-    if (!st) st = generates ? hr_reader_sequences(t, r, &first) : answer(t, r);
+    if (!st) st = generates ? open_answer(t, r, &first) : answer(t, r);
     if (st) {
+        hr_event_list_destroy(&r->events); /* STARTED, of what does not start */
         hr_event_add_failed(&r->events, r, st, hr_message());
         leave_queue(t, r);
-    } else if (generates) {
-        hr_event_add_started(&r->events, r);
-        settle_queue(t, r, first);
-    }
+    } else if (generates) settle_queue(t, r, first);
     hand_over(t, r, first);
 }
 

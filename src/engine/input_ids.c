@@ -163,6 +163,8 @@ static hr_status open_choices(hr_reader *t, hr_request *r)
     HR_TRY(hr_stops_init(&r->stops, &r->arena, s->stop, s->n_stop));
     for (int64_t i = 0; i < s->n; i++) {
         r->choices[i].stop_id = -1;
+        r->choices[i].end = hr_event_new(HEADRACE_EVENT_FINISHED, r->id, (uint32_t)i);
+        if (!r->choices[i].end) return hr_fail(HR_RESOURCE_EXHAUSTED, "choices");
         r->choices[i].matched = hr_arena_array(&r->arena, s->n_stop, sizeof *r->choices[i].matched);
         if (!r->choices[i].matched) return hr_fail(HR_RESOURCE_EXHAUSTED, "choices");
         if (t->engine->tokenizer)

@@ -94,7 +94,7 @@ static void take_ended(hr_writer *t, hr_seq *q)
 static void take_prompt(hr_writer *t, hr_prompt_logprobs *p)
 {
     hr_request *r = find(t, p->request);
-    if (r && !r->failed) hr_writer_prompt(t, r, p);
+    if (r && !r->failed && hr_writer_prompt(t, r, p)) cancel_choice(t, r->id, HR_ALL_CHOICES);
     hr_prompt_logprobs_destroy(p);
 }
 

@@ -29,8 +29,9 @@ static size_t count_ids(const int32_t *ids, size_t most)
     return n;
 }
 
-/* Top entries by falling probability, then the ids that were asked for by name. */
-static void set_top(hr_engine_event *v, headrace_token *token, const hr_step_message *m,
+/* Top entries by falling probability, then the ids that were asked for by name. False when memory
+ * is short. */
+static bool set_top(hr_engine_event *v, headrace_token *token, const hr_step_message *m,
                     int64_t row, const hr_sampling *s)
 {
     const int32_t *ids = m->top_ids + row * m->top;
@@ -38,7 +39,7 @@ static void set_top(hr_engine_event *v, headrace_token *token, const hr_step_mes
     size_t top = count_ids(ids, wanted < (size_t)m->top ? wanted : (size_t)m->top);
     size_t n = top + s->n_logprob_token_ids;
     headrace_logprob *list = hr_arena_array(&v->arena, n, sizeof *list);
-    if (!list) return;
+    if (!list) return false;
     for (size_t k = 0; k < top; k++)
         list[k] = (headrace_logprob){ ids[k], (double)m->top_logprobs[row * m->top + (int64_t)k],
                                       (int64_t)k + 1 };
@@ -49,58 +50,79 @@ static void set_top(hr_engine_event *v, headrace_token *token, const hr_step_mes
                                 0 };
     token->top = list;
     token->n_top = n;
+    return true;
 }
 
-void hr_writer_prompt(hr_writer *t, const hr_request *r, const hr_prompt_logprobs *p)
+/* Position i of a prompt; false when memory is short. */
+static bool set_prompt_token(hr_writer *t, hr_engine_event *v, headrace_token *token,
+                             const hr_request *r, const hr_prompt_logprobs *p, size_t i)
+{
+    size_t width = (size_t)p->width, top = i ? count_ids(p->top_ids + i * width, width) : 0;
+    headrace_logprob *list = hr_arena_array(&v->arena, top, sizeof *list);
+    token->chosen =
+        (headrace_logprob){ r->ids.p[i], i ? (double)p->logprob[i] : 0, i ? p->rank[i] : 0 };
+    set_bytes(t, token);
+    for (size_t k = 0; list && k < top; k++)
+        list[k] = (headrace_logprob){ p->top_ids[i * width + k],
+                                      (double)p->top_logprob[i * width + k], (int64_t)k + 1 };
+    token->top = list;
+    token->n_top = top;
+    return list != NULL;
+}
+
+static hr_engine_event *make_prompt(hr_writer *t, const hr_request *r, const hr_prompt_logprobs *p)
 {
     hr_engine_event *v = hr_event_new(HEADRACE_EVENT_PROMPT, r->id, 0);
-    size_t n = (size_t)p->n, width = (size_t)p->width;
+    size_t n = (size_t)p->n;
     headrace_token *tokens = v ? hr_arena_array(&v->arena, n, sizeof *tokens) : NULL;
-    for (size_t i = 0; tokens && i < n; i++) {
-        tokens[i].chosen =
-            (headrace_logprob){ r->ids.p[i], i ? (double)p->logprob[i] : 0, i ? p->rank[i] : 0 };
-        set_bytes(t, &tokens[i]);
-        size_t top = i ? count_ids(p->top_ids + i * width, width) : 0;
-        headrace_logprob *list = hr_arena_array(&v->arena, top, sizeof *list);
-        for (size_t k = 0; list && k < top; k++)
-            list[k] = (headrace_logprob){ p->top_ids[i * width + k],
-                                          (double)p->top_logprob[i * width + k], (int64_t)k + 1 };
-        tokens[i].top = list;
-        tokens[i].n_top = list ? top : 0;
+    bool good = tokens != NULL;
+    for (size_t i = 0; good && i < n; i++) good = set_prompt_token(t, v, &tokens[i], r, p, i);
+    if (!good) {
+        hr_engine_event_destroy(v);
+        return NULL;
     }
-    if (v) v->event.tokens = tokens;
-    if (v) v->event.n_tokens = tokens ? n : 0;
-    hr_event_add(&t->events, v);
+    v->event.tokens = tokens;
+    v->event.n_tokens = n;
+    return v;
 }
 
 /* ---- releasing text -------------------------------------------------------------------------- */
 
-/* Most tokens are short: their text lies in the event itself. */
-static void set_text(hr_engine_event *v, hr_str text)
+/* Most tokens are short: their text lies in the event itself. False when memory is short. */
+static bool set_text(hr_engine_event *v, hr_str text)
 {
     char *room = text.n < sizeof v->small ? v->small : NULL;
     if (room && text.n) memcpy(room, text.p, text.n); /* the terminator is there */
     v->event.text = room ? room : hr_arena_copy(&v->arena, text.p, text.n);
-    v->event.text_bytes = v->event.text ? text.n : 0;
+    v->event.text_bytes = text.n;
+    return v->event.text != NULL;
 }
 
-/* Sends held tokens whose text ends by `until`; with `all`, every token, text cut at `until`. */
-static void release(hr_writer *t, hr_choice *c, size_t until, bool all)
+static hr_engine_event *take_held(hr_choice *c)
+{
+    hr_engine_event *v = c->first;
+    c->first = (hr_engine_event *)v->node.next;
+    if (!c->first) c->last = NULL;
+    return v;
+}
+
+/* Sends held tokens whose text ends by `until`; with `all`, every token, text cut at `until`. False
+ * when memory is short: the rest stays held. */
+static bool release(hr_writer *t, hr_choice *c, size_t until, bool all)
 {
     while (c->first && (all || c->first->end <= until)) {
         hr_engine_event *v = c->first;
-        c->first = (hr_engine_event *)v->node.next;
-        if (!c->first) c->last = NULL;
         if (all && v->start >= until && v->end > v->start) { /* its text was cut away */
-            hr_engine_event_destroy(v);
+            hr_engine_event_destroy(take_held(c));
             continue;
         }
         size_t end = v->end < until ? v->end : until;
         size_t from = c->released < end ? c->released : end;
-        set_text(v, (hr_str){ c->text.p ? c->text.p + from : "", end - from });
+        if (!set_text(v, (hr_str){ c->text.p ? c->text.p + from : "", end - from })) return false;
         c->released = end;
-        hr_event_add(&t->events, v);
+        hr_event_add(&t->events, take_held(c));
     }
+    return true;
 }
 
 static void close_choice(hr_writer *t, const hr_request *r, hr_choice *c, hr_finish finish)
@@ -109,27 +131,46 @@ static void close_choice(hr_writer *t, const hr_request *r, hr_choice *c, hr_fin
     hr_event_add_finished(&t->events, r, (uint32_t)(c - r->choices), c, finish);
 }
 
-/* After new text: looks for stop strings, releases what can be. True when one was met. */
-static bool advance(hr_writer *t, hr_request *r, hr_choice *c, bool last)
+/* Memory was too short for what it has to say: it ends with what was said. */
+static void break_off(hr_writer *t, const hr_request *r, hr_choice *c)
+{
+    while (c->first) hr_engine_event_destroy(take_held(c));
+    c->stop_string = NULL;
+    c->stop_id = -1;
+    close_choice(t, r, c, HR_FINISH_ERROR);
+}
+
+bool hr_writer_prompt(hr_writer *t, hr_request *r, const hr_prompt_logprobs *p)
+{
+    hr_engine_event *v = make_prompt(t, r, p);
+    hr_event_add(&t->events, v);
+    for (int64_t i = 0; !v && i < r->sampling.n; i++)
+        if (!r->choices[i].finished) break_off(t, r, &r->choices[i]);
+    return !v;
+}
+
+/* After new text: looks for stop strings (*met), releases what can be. False when memory is short.
+ */
+static bool advance(hr_writer *t, hr_request *r, hr_choice *c, bool last, bool *met)
 {
     const hr_sampling *s = &r->sampling;
     bool looks = c->n_output > s->min_tokens; /* stop strings wait for them, too */
-    int64_t begin, met = -1;
+    int64_t begin, which = -1;
     if (looks) {
         hr_str fresh = hr_str_slice(hr_buf_str(&c->text), c->searched, c->text.n);
-        met = hr_stops_feed(&r->stops, c->matched, fresh, &begin);
+        which = hr_stops_feed(&r->stops, c->matched, fresh, &begin);
     }
-    if (met >= 0) {
-        hr_str stop = s->stop[met];
+    *met = which >= 0;
+    if (*met) {
+        hr_str stop = s->stop[which];
         size_t at = (size_t)((int64_t)c->searched + begin);
         c->stop_string = stop.p;
-        release(t, c, s->include_stop_str_in_output ? at + stop.n : at, true);
-        return true;
+        c->stop_id = -1;
+        return release(t, c, s->include_stop_str_in_output ? at + stop.n : at, true);
     }
     c->searched = c->text.n;
     bool holds = looks && !last;
-    release(t, c, c->text.n - (holds ? hr_stops_held(&r->stops, c->matched) : 0), last);
-    return false;
+    return release(t, c, c->text.n - (holds ? hr_stops_held(&r->stops, c->matched) : 0), last);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -159,26 +200,29 @@ static void hold(hr_choice *c, hr_engine_event *v)
     c->last = v;
 }
 
-static void add_token(hr_writer *t, hr_request *r, hr_choice *c, const hr_step_message *m,
+/* False when memory is short. */
+static bool add_token(hr_writer *t, hr_request *r, hr_choice *c, const hr_step_message *m,
                       int64_t i)
 {
     const hr_step_row *row = &m->rows[i];
     const hr_sampling *s = &r->sampling;
     hr_engine_event *v = hr_event_new(HEADRACE_EVENT_TOKENS, row->request, row->choice);
-    if (!v) return;
+    if (!v) return false;
     headrace_token *token = &v->token;
     token->chosen = (headrace_logprob){ row->token, (double)row->logprob, row->rank };
     token->text_offset = c->characters;
     set_bytes(t, token);
-    if (s->logprobs >= 0 || s->n_logprob_token_ids) set_top(v, token, m, i, s);
+    bool good = s->logprobs < 0 && !s->n_logprob_token_ids ? true : set_top(v, token, m, i, s);
     v->event.tokens = token;
     v->event.n_tokens = 1;
     v->start = c->text.n;
-    if (push_text(t, c, row, s)) hr_log(HR_LOG_ERROR, "engine: %s", hr_message());
+    if (good) good = !push_text(t, c, row, s);
     v->end = c->text.n;
     hold(c, v);
+    if (!good) return false;
     c->n_output++;
     hr_counter_add(&t->engine->stats.generation_tokens, 1);
+    return true;
 }
 
 static void note_time(hr_writer *t, const hr_request *r, hr_choice *c, const hr_step_message *m,
@@ -198,13 +242,14 @@ bool hr_writer_token(hr_writer *t, hr_request *r, const hr_step_message *m, int6
     hr_choice *c = &r->choices[row->choice];
     if (c->finished) return false; /* a surplus token: the engine had not heard yet */
     note_time(t, r, c, m, row);
-    if (row->token >= 0 && !r->score_only) add_token(t, r, c, m, i);
     c->stop_id = row->stop_id;
-    bool stopped = advance(t, r, c, row->finish != HR_FINISH_NONE);
-    if (stopped) c->stop_id = -1;
-    if (stopped) close_choice(t, r, c, HR_FINISH_STOP);
+    bool silent = row->token < 0 || r->score_only, met = false;
+    bool good = (silent || add_token(t, r, c, m, i)) &&
+                advance(t, r, c, row->finish != HR_FINISH_NONE, &met);
+    if (!good) break_off(t, r, c);
+    else if (met) close_choice(t, r, c, HR_FINISH_STOP);
     else if (row->finish) close_choice(t, r, c, row->finish);
-    return stopped && !row->finish;
+    return c->finished && !row->finish;
 }
 
 void hr_writer_finish(hr_writer *t, hr_request *r, const hr_seq *q)
@@ -214,9 +259,8 @@ void hr_writer_finish(hr_writer *t, hr_request *r, const hr_seq *q)
     c->started_s = q->started_s;
     c->cached = q->cached;
     size_t before = c->text.n;
-    if (t->engine->tokenizer && hr_detok_flush(&c->detok, &c->text))
-        hr_log(HR_LOG_ERROR, "engine: %s", hr_message());
+    bool good = !t->engine->tokenizer || !hr_detok_flush(&c->detok, &c->text);
     if (c->last) c->last->end += c->text.n - before;
-    release(t, c, c->text.n, true);
-    close_choice(t, r, c, q->finish);
+    if (good && release(t, c, c->text.n, true)) close_choice(t, r, c, q->finish);
+    else break_off(t, r, c);
 }

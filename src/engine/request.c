@@ -186,9 +186,11 @@ hr_status hr_request_create(const hr_engine *e, const headrace_request *in, hr_r
     if (!r) return hr_fail(HR_RESOURCE_EXHAUSTED, "request");
     r->msg.kind = HR_MSG_REQUEST;
     r->done = hr_event_new(HEADRACE_EVENT_DONE, 0, 0);
+    r->failure = hr_event_new(HEADRACE_EVENT_FAILED, 0, 0);
     headrace_sampling defaults;
     headrace_sampling_init(e, &defaults);
-    hr_status st = r->done ? copy_prompt(e, r, in) : hr_fail(HR_RESOURCE_EXHAUSTED, "request");
+    hr_status st =
+        r->done && r->failure ? copy_prompt(e, r, in) : hr_fail(HR_RESOURCE_EXHAUSTED, "request");
     if (!st) st = copy_place(e, r, in);
     if (!st) st = copy_sampling(e, r, in->sampling ? in->sampling : &defaults);
     if (st) {
@@ -210,12 +212,14 @@ void hr_request_destroy(hr_request *r)
     for (int64_t i = 0; r->choices && i < r->sampling.n; i++) {
         hr_event_list held = { r->choices[i].first, r->choices[i].last, 0 };
         hr_event_list_destroy(&held);
+        hr_engine_event_destroy(r->choices[i].end);
         hr_buf_deinit(&r->choices[i].text);
     }
     hr_free(r->choices);
     hr_ids_deinit(&r->ids);
     hr_event_list_destroy(&r->events);
     hr_engine_event_destroy(r->done);
+    hr_engine_event_destroy(r->failure);
     hr_arena_deinit(&r->arena);
     hr_free(r);
 }

@@ -16,6 +16,7 @@ struct hr_choice {
     int64_t n_output;
     bool finished;
     const char *stop_string; /* borrowed from the request */
+    hr_engine_event *end;    /* owned: its FINISHED, made with it */
     int32_t stop_id;
     int64_t cached;                    /* prompt tokens from the prefix cache */
     double started_s, first_s, last_s; /* hr_now_s: scheduled, first and newest token; 0 = not */
@@ -54,8 +55,10 @@ struct hr_writer {
 };
 
 /* output_text.c */
-void hr_writer_prompt(hr_writer *t, const hr_request *r, const hr_prompt_logprobs *p);
-/* A token of a choice; returns true when a stop string ended it, so that the engine must hear. */
+/* Returns true when the request ends here, for want of memory, so that the engine must hear. */
+bool hr_writer_prompt(hr_writer *t, hr_request *r, const hr_prompt_logprobs *p);
+/* A token of a choice; returns true when it ends here (a stop string was met, or memory was short),
+ * so that the engine must hear. */
 bool hr_writer_token(hr_writer *t, hr_request *r, const hr_step_message *m, int64_t row);
 /* Ends a choice that is still open, with its sequence that has come back. */
 void hr_writer_finish(hr_writer *t, hr_request *r, const hr_seq *q);
@@ -67,11 +70,11 @@ hr_engine_event *hr_event_new(headrace_event_kind kind, uint64_t request, uint32
 void hr_event_add(hr_event_list *l, hr_engine_event *v); /* NULL is fine */
 void hr_event_list_destroy(hr_event_list *l);
 
-void hr_event_add_started(hr_event_list *l, const hr_request *r);
-void hr_event_add_failed(hr_event_list *l, const hr_request *r, hr_status code,
-                         const char *message);
+HR_MUST_USE hr_status hr_event_add_started(hr_event_list *l, const hr_request *r);
+/* Once for a request; later ones say nothing. */
+void hr_event_add_failed(hr_event_list *l, hr_request *r, hr_status code, const char *message);
 /* FINISHED for a choice as it stands; `c` NULL = one that never began. */
-void hr_event_add_finished(hr_event_list *l, const hr_request *r, uint32_t choice,
-                           const hr_choice *c, hr_finish finish);
+void hr_event_add_finished(hr_event_list *l, const hr_request *r, uint32_t choice, hr_choice *c,
+                           hr_finish finish);
 
 #endif
