@@ -41,8 +41,9 @@ typedef struct hr_bench_vocab {
     size_t n;
 } hr_bench_vocab;
 
-/* The tokenizer's ordinary tokens; or, without one, the ids below vocab_size that are surely none
- * of the special ones; or what `http`'s server makes of a sample text; or 1000 … 9999. */
+/* The tokenizer's ordinary tokens, those below vocab_size if that is given; or, without one, the
+ * ids below vocab_size that are surely no special ones; or what `http`'s server makes of a sample
+ * text; or 1000 … 9999. */
 HR_MUST_USE hr_status hr_bench_vocab_make(const hr_bench_data_options *o, hr_http *http,
                                           hr_bench_vocab *out);
 void hr_bench_vocab_deinit(hr_bench_vocab *v);

@@ -129,6 +129,29 @@ static hr_status check_range(const char *flag, int64_t v, int64_t least, int64_t
                    (long long)most, (long long)v);
 }
 
+/* A length that belongs to another data set would do nothing. */
+static hr_status check_owner(const char *flag, bool set, const char *name, const char *owner)
+{
+    if (!set || !strcmp(name, owner)) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "%s needs --dataset-name %s", flag, owner);
+}
+
+static hr_status check_owners(const hr_bench_data_options *o, const char *name)
+{
+    hr_bench_data_options d;
+    hr_bench_data_init(&d);
+    HR_TRY(check_owner("--random-input-len", o->random_input_len != d.random_input_len, name,
+                       "random"));
+    HR_TRY(check_owner("--random-output-len", o->random_output_len != d.random_output_len, name,
+                       "random"));
+    HR_TRY(check_owner("--random-prefix-len", o->random_prefix_len, name, "random"));
+    HR_TRY(check_owner("--random-range-ratio", o->random_range_ratio > 0, name, "random"));
+    HR_TRY(check_owner("--vocab-size", o->vocab_size, name, "random"));
+    HR_TRY(check_owner("--sharegpt-output-len", o->sharegpt_output_len, name, "sharegpt"));
+    return check_owner("--custom-output-len", o->custom_output_len != d.custom_output_len, name,
+                       "custom");
+}
+
 static hr_status check(const hr_bench_data_options *o)
 {
     HR_TRY(check_range("--num-prompts", o->num_prompts, 1, MAX_PROMPTS));
@@ -162,7 +185,8 @@ hr_status hr_bench_prompts_make(const hr_bench_data_options *o, hr_bench_form fo
     const char *name = o->dataset ? o->dataset : "random";
     bool random = !strcmp(name, "random");
     size_t n = (size_t)o->num_prompts + extra;
-    hr_status st;
+    hr_status st = check_owners(o, name);
+    if (st) return st;
     if (random && o->path)
         st = hr_fail(HR_INVALID_ARGUMENT, "--dataset-path needs --dataset-name sharegpt or custom");
     else if (random) st = make_random(o, n, http, out);

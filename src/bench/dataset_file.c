@@ -62,7 +62,7 @@ static hr_status slurp(const char *path, hr_arena *arena, hr_str *out)
     return st;
 }
 
-/* ---- ShareGPT -------------------------------------------------------------------------------- */
+/* ---- counting -------------------------------------------------------------------------------- */
 
 typedef struct counter {
     const hr_tokenizer *tokenizer;
@@ -78,6 +78,14 @@ static hr_status count_tokens(counter *c, hr_str text, int64_t *n)
     *n = (int64_t)c->ids.n;
     return HR_OK;
 }
+
+static void counter_deinit(counter *c)
+{
+    hr_tokenizer_scratch_deinit(&c->scratch);
+    hr_ids_deinit(&c->ids);
+}
+
+/* ---- ShareGPT -------------------------------------------------------------------------------- */
 
 /* The value of a conversation's turn; n 0 when there is none. */
 static hr_str turn(const hr_json *entry, size_t i)
@@ -173,8 +181,7 @@ static hr_status pick_pairs(const hr_bench_data_options *o, const entries *e, si
         st = hr_json_parse(entry, NULL, arena, &v);
         if (!st) st = try_pair(o, v, &count, found);
     }
-    hr_tokenizer_scratch_deinit(&count.scratch);
-    hr_ids_deinit(&count.ids);
+    counter_deinit(&count);
     return st;
 }
 
@@ -217,8 +224,8 @@ static hr_status take_ids(const hr_json *list, hr_arena *arena, hr_bench_prompt 
 }
 
 /* {"prompt": text or ids, "output_tokens": N}; the latter may be missing. */
-static hr_status take_custom(const hr_bench_data_options *o, hr_str line, hr_arena *arena,
-                             candidates *found)
+static hr_status take_custom(const hr_bench_data_options *o, hr_str line, counter *count,
+                             hr_arena *arena, candidates *found)
 {
     const hr_json *v = NULL;
     hr_bench_prompt p = { .output_tokens = o->custom_output_len };
@@ -227,6 +234,7 @@ static hr_status take_custom(const hr_bench_data_options *o, hr_str line, hr_are
     if (!prompt) return hr_fail(HR_INVALID_ARGUMENT, "no \"prompt\"");
     if (prompt->type == HR_JSON_ARRAY) HR_TRY(take_ids(prompt, arena, &p));
     else HR_TRY(hr_json_to_str(prompt, "prompt", &p.text));
+    if (p.text.n && o->tokenizer) HR_TRY(count_tokens(count, p.text, &p.input_tokens));
     if (!p.n_ids && !p.text.n) return hr_fail(HR_INVALID_ARGUMENT, "an empty prompt");
     if (n) HR_TRY(hr_json_to_i64(n, "output_tokens", &p.output_tokens));
     if (p.output_tokens < 1) return hr_fail(HR_OUT_OF_RANGE, "output_tokens must be 1 or more");
@@ -236,6 +244,7 @@ static hr_status take_custom(const hr_bench_data_options *o, hr_str line, hr_are
 hr_status hr_bench_prompts_custom(const hr_bench_data_options *o, size_t n, hr_bench_prompts *out)
 {
     candidates found = { 0 };
+    counter count = { .tokenizer = o->tokenizer };
     hr_bench_random r;
     hr_bench_random_init(&r, (uint64_t)o->seed, 1);
     hr_str text;
@@ -245,11 +254,12 @@ hr_status hr_bench_prompts_custom(const hr_bench_data_options *o, size_t n, hr_b
         size_t end = hr_str_find(text, HR_STR("\n"), from);
         if (end == SIZE_MAX) end = text.n;
         hr_str line = hr_str_trim(hr_str_slice(text, from, end));
-        if (line.n) st = take_custom(o, line, &out->arena, &found);
+        if (line.n) st = take_custom(o, line, &count, &out->arena, &found);
         if (st) st = hr_fail_prefix(st, "%s: line %zu", o->path, number);
         from = end + 1;
     }
     shuffle(&r, &found);
+    counter_deinit(&count);
     if (!st) st = choose(&found, o->path, n, out);
     hr_free(found.at);
     return st;

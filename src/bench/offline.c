@@ -98,7 +98,7 @@ static hr_status open_engine(batch *b, const hr_bench_engine_options *o,
     if (o->sampling) HR_TRY(o->sampling(o->context, &b->sampling));
     hr_bench_data_options d = *data;
     if (!d.tokenizer) d.tokenizer = hr_engine_tokenizer(b->engine);
-    if (!d.tokenizer && !d.vocab_size) {
+    if (!d.tokenizer && !d.vocab_size && !d.path) {
         headrace_info info;
         headrace_info_get(b->engine, &info);
         d.vocab_size = info.vocab_size;

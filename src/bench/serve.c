@@ -60,6 +60,10 @@ static hr_status check(const hr_bench_serve_options *o)
         return hr_fail(HR_INVALID_ARGUMENT, "--request-rate must be above 0, or inf");
     if (!(o->burstiness > 0 && o->burstiness <= 1e6))
         return hr_fail(HR_INVALID_ARGUMENT, "--burstiness must be above 0");
+    if (o->burstiness != 1 && isinf(o->request_rate))
+        return hr_fail(HR_INVALID_ARGUMENT, "--burstiness needs --request-rate");
+    if (o->http.insecure && !(o->http.base_url && !strncmp(o->http.base_url, "https:", 6)))
+        return hr_fail(HR_INVALID_ARGUMENT, "--insecure needs an https server");
     if (o->max_concurrency < 0 || o->num_warmups < 0 || o->num_warmups > 1 << 20)
         return hr_fail(HR_INVALID_ARGUMENT, "%s must not be negative, nor huge",
                        o->max_concurrency < 0 ? "--max-concurrency" : "--num-warmups");

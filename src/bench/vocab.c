@@ -18,14 +18,18 @@ static hr_status reserve(hr_bench_vocab *v, size_t n)
     return v->ids ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "a vocabulary of %zu ids", n);
 }
 
-static hr_status from_tokenizer(const hr_tokenizer *t, hr_bench_vocab *v)
+/* `most`: only ids below it; 0 = all. */
+static hr_status from_tokenizer(const hr_tokenizer *t, size_t most, hr_bench_vocab *v)
 {
     size_t size = hr_tokenizer_size(t);
+    if (most && most < size) size = most;
     HR_TRY(reserve(v, size));
     for (size_t i = 0; i < size; i++)
         if (!hr_tokenizer_is_special(t, (int32_t)i) && hr_tokenizer_token_bytes(t, (int32_t)i).n)
             v->ids[v->n++] = (int32_t)i;
-    return v->n ? HR_OK : hr_fail(HR_INVALID_ARGUMENT, "the tokenizer has no ordinary tokens");
+    return v->n ? HR_OK
+                : hr_fail(HR_INVALID_ARGUMENT, "the tokenizer has no ordinary tokens%s",
+                          most ? " below --vocab-size" : "");
 }
 
 static hr_status from_range(int64_t from, int64_t end, hr_bench_vocab *v)
@@ -101,12 +105,12 @@ hr_status hr_bench_vocab_make(const hr_bench_data_options *o, hr_http *http, hr_
     *out = (hr_bench_vocab){ 0 };
     if (o->vocab_size < 0 || o->vocab_size > MAX_VOCAB)
         return hr_fail(HR_INVALID_ARGUMENT, "--vocab-size must be 1 to %d", MAX_VOCAB);
+    if (o->tokenizer) return from_tokenizer(o->tokenizer, (size_t)o->vocab_size, out);
     if (o->vocab_size) {
         /* a small vocabulary is a test's; its control tokens come first all the same */
         int64_t from = o->vocab_size / 4 < FIRST_ID ? o->vocab_size / 4 : FIRST_ID;
         return from_range(from, o->vocab_size, out);
     }
-    if (o->tokenizer) return from_tokenizer(o->tokenizer, out);
     if (http) HR_TRY(from_server(http, out));
     if (out->n) return HR_OK;
     hr_bench_vocab_deinit(out);

@@ -232,7 +232,8 @@ static int finish(const hr_args *a, hr_status st, hr_buf *text, hr_buf *json)
         st = hr_file_write_atomic(path, hr_buf_str(json));
         json->n -= 1;
     }
-    if (!st) puts(a->own.json ? hr_buf_c(json) : hr_buf_c(text));
+    if (!st && a->own.json) puts(hr_buf_c(json));
+    else if (!st) fputs(hr_buf_c(text), stdout);
     hr_buf_deinit(text);
     hr_buf_deinit(json);
     return st ? hr_cli_complain() : 0;

@@ -131,6 +131,8 @@ static hr_status check_bench_serve(const hr_args *a)
     if (!saves && (b->result_dir || b->result_filename))
         return hr_fail(HR_INVALID_ARGUMENT, "%s needs --save-result",
                        b->result_dir ? "--result-dir" : "--result-filename");
+    if (b->from_result && (b->serve.http.base_url || b->serve.host || b->serve.model || saves))
+        return hr_fail(HR_INVALID_ARGUMENT, "--from-result asks no server and saves nothing");
     if (b->serve.save_detailed && !saves && !a->own.json)
         return hr_fail(HR_INVALID_ARGUMENT, "--save-detailed needs --save-result or --json");
     return HR_OK;
