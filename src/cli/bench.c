@@ -2,6 +2,7 @@
  *
  * Main thread. The table or figures go to standard output, everything else to standard error. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,7 @@ hr_status hr_cli_sampling_members(hr_args *a, hr_buf *out)
 
 void hr_cli_fill_http(hr_args *a)
 {
+    signal(SIGPIPE, SIG_IGN); /* a server that hangs up is a failed request, not our end */
     hr_http_options *h = &a->bench.serve.http;
     if (!h->api_key) h->api_key = getenv("HEADRACE_API_KEY");
     if (h->api_key && !*h->api_key) h->api_key = NULL;

@@ -17,7 +17,7 @@ int hr_cli_chat(hr_args *a);
 int hr_cli_complete(hr_args *a);
 /* The sampling flags typed, as members of a request's JSON: "\"top_k\":5,\"ignore_eos\":true". */
 HR_MUST_USE hr_status hr_cli_sampling_members(hr_args *a, hr_buf *out);
-/* Key and headers of bench.serve.http, from flags and environment. */
+/* Key and headers of bench.serve.http, from flags and environment; SIGPIPE is ignored from here. */
 void hr_cli_fill_http(hr_args *a);
 /* The tokenizer of a model, or a tokenizer.json by itself. */
 HR_MUST_USE hr_status hr_cli_load_tokenizer(const char *name, hr_tokenizer **out);

@@ -3,6 +3,7 @@ what it makes of servers that misbehave."""
 import json
 import re
 import socket
+import struct
 import subprocess
 import threading
 
@@ -374,6 +375,27 @@ def test_a_kept_connection_that_closes_is_no_failure(stub):
     r = bench(stub, "--num-prompts", 40, "--random-input-len", 2, "--random-output-len", 2,
               "--max-concurrency", 2)
     assert r["completed"] == 40 and len(stub.requests) == 40
+
+
+def test_a_server_that_hangs_up_while_it_is_spoken_to():
+    """Requests of a megabyte, of which it reads nothing: failures, and not our end by a signal."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        while True:
+            try:
+                c, _ = listener.accept()
+            except OSError:
+                return
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            c.close()
+    threading.Thread(target=serve, daemon=True).start()
+    with listener:
+        r = headrace("bench", "serve", "--port", listener.getsockname()[1], "--model", "m",
+                     "--vocab-size", 50000, "--num-prompts", 20, "--max-concurrency", 2,
+                     "--random-input-len", 200000, "--no-progress", timeout=30)
+        listener.shutdown(socket.SHUT_RDWR)
+    assert r.returncode == 1 and "20 of 20 requests failed" in r.stderr
 
 
 def test_warm_ups_are_outside(stub):
