@@ -33,6 +33,7 @@ typedef struct loaded {
 
 typedef struct life {
     hr_server s;
+    headrace_options engine_options; /* without `log`: that is set before there are threads */
     hr_thread loader;
     hr_queue from_loader; /* of loaded */
     bool queue;           /* it is initialised */
@@ -324,7 +325,10 @@ hr_status hr_server_run(const hr_server_options *o, const headrace_options *engi
     life *f = hr_new0(life);
     if (!f) return hr_fail(HR_RESOURCE_EXHAUSTED, "server");
     f->s.options = *o;
-    f->s.engine_options = engine;
+    f->engine_options = *engine;
+    if (engine->log) hr_log_set((hr_log_sink)engine->log, engine->log_context, HR_LOG_DEBUG);
+    f->engine_options.log = NULL;
+    f->s.engine_options = &f->engine_options;
     f->load_fd = -1;
     event_set_mem_functions(hr_alloc, hr_realloc, hr_free);
     set_defaults(&f->s);
