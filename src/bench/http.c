@@ -10,11 +10,14 @@
  * does. */
 #include "bench/http.h"
 
+#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -30,6 +33,7 @@
 
 /* As long as the longest queue that a benchmark may build up: what vLLM's client waits. */
 #define TIMEOUT_S        (6 * 60 * 60)
+#define PROBE_MS         3000
 #define MAX_HEADER_BYTES (64 << 10)
 #define MAX_ERROR_BYTES  (64 << 10)
 #define MAX_FETCH_BYTES  ((size_t)256 << 20)
@@ -463,12 +467,39 @@ static hr_status take_url(hr_http *h, const char *url, bool *tls)
     return h->host && h->path && h->header ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "the URL");
 }
 
+/* Whether something listens there; waits a little for an answer. */
+static bool listens(const struct addrinfo *a, uint16_t port)
+{
+    struct sockaddr_storage to = { 0 };
+    memcpy(&to, a->ai_addr, a->ai_addrlen);
+    if (a->ai_family == AF_INET6) ((struct sockaddr_in6 *)&to)->sin6_port = htons(port);
+    else ((struct sockaddr_in *)&to)->sin_port = htons(port);
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), error = 0;
+    if (fd < 0) return false;
+    socklen_t size = sizeof error;
+    struct pollfd p = { .fd = fd, .events = POLLOUT };
+    bool ok = !connect(fd, (struct sockaddr *)&to, a->ai_addrlen);
+    if (!ok && errno == EINPROGRESS && poll(&p, 1, PROBE_MS) == 1)
+        ok = !getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) && !error;
+    close(fd);
+    return ok;
+}
+
+/* A name may have several addresses, such as ::1 and 127.0.0.1 for localhost, of which a server
+ * listens on one: that one is taken, or the first when none answers. */
 static hr_status resolve(hr_http *h)
 {
     struct addrinfo want = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *found = NULL;
     int e = getaddrinfo(h->host, NULL, &want, &found);
+    const struct addrinfo *use = found;
+    if (!e && found->ai_next)
+        for (const struct addrinfo *a = found; a; a = a->ai_next)
+            if (listens(a, h->port)) {
+                use = a;
+                break;
+            }
     if (!e)
-        e = getnameinfo(found->ai_addr, found->ai_addrlen, h->address, sizeof h->address, NULL, 0,
+        e = getnameinfo(use->ai_addr, use->ai_addrlen, h->address, sizeof h->address, NULL, 0,
                         NI_NUMERICHOST);
     if (found) freeaddrinfo(found);
     return e ? hr_fail(HR_UNAVAILABLE, "%s: %s", h->host, gai_strerror(e)) : HR_OK;

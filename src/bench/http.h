@@ -35,7 +35,7 @@ typedef struct hr_http_request {
     void *context;
 } hr_http_request;
 
-/* Resolves the host, which blocks; connects to nothing yet. */
+/* Resolves the host, which blocks; a name of several addresses is tried on each. */
 HR_MUST_USE hr_status hr_http_create(const hr_http_options *o, hr_http **out);
 void hr_http_destroy(hr_http *h); /* NULL is fine; calls under way end without a callback */
 struct event_base *hr_http_base(hr_http *h);

@@ -452,6 +452,14 @@ def test_a_base_that_ends_in_v1(stub):
     assert r.returncode == 0 and {q["path"] for q in stub.requests} == {"/v1/completions"}
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_names_of_several_addresses(stub, host):
+    """localhost is ::1 first on many machines, and the stub listens on 127.0.0.1 alone."""
+    r = headrace("bench", "serve", "--host", host, "--port", stub.port, *SMALL)
+    assert r.returncode == 0, r.stderr
+    assert {q["headers"]["Host"] for q in stub.requests} == {f"{host}:{stub.port}"}
+
+
 def test_no_server():
     s = Stub()
     s.close()
