@@ -292,7 +292,7 @@ static void plan_waiting(planning *p)
 {
     hr_scheduler *s = p->s;
     while (s->waiting.first && s->running.n < s->options.max_num_seqs && s->pool.n_free &&
-           p->plan->n_tokens < s->options.max_num_batched_tokens) {
+           p->prefill > 0 && p->plan->n_tokens < s->options.max_num_batched_tokens) {
         hr_seq *q = s->waiting.first;
         int32_t found = find_prefix(s, q);
         int64_t from = found * s->options.block_size, n = share(p, q, from);
