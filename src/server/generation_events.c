@@ -22,9 +22,21 @@ static size_t size_of(const hr_choice_out *c)
            l->top_logprobs.n + l->offsets.n;
 }
 
+/* Memory was short for a part of it. */
+static bool is_cut_short(const hr_choice_out *c)
+{
+    const hr_logprob_lists *l = &c->logprobs;
+    return c->text.status || c->token_ids.status || l->content.status || l->tokens.status ||
+           l->token_logprobs.status || l->top_logprobs.status || l->offsets.status;
+}
+
 /* Counts what a choice has grown by since it was `before` bytes. False: the generation ended. */
 static bool hold(hr_generation *g, const hr_choice_out *c, size_t before)
 {
+    if (is_cut_short(c)) {
+        hr_generation_fail(g, 500, NULL, "no memory for the answer");
+        return false;
+    }
     g->held += size_of(c) - before;
     if (g->held <= MOST_HELD) return true;
     hr_generation_fail(g, 400, NULL,
@@ -249,6 +261,10 @@ static bool on_finished(hr_choice_out *c, const headrace_event *e)
     if (e->stop_string) {
         size_t n = strlen(e->stop_string);
         c->stop_string = (hr_str){ hr_arena_copy(&g->x->arena, e->stop_string, n), n };
+        if (!c->stop_string.p) {
+            hr_generation_fail(g, 500, NULL, "no memory for the answer");
+            return false;
+        }
     }
     c->n_tokens = e->output_tokens; /* with those whose text was cut away */
     if (e->cached_tokens > p->cached_tokens) p->cached_tokens = e->cached_tokens;

@@ -81,8 +81,9 @@ const char *hr_openai_fingerprint(hr_server *s)
     hr_buf text = { 0 };
     hr_buf_printf(&text, "headrace %s\n%s", headrace_version(), manifest ? manifest : "");
     SHA256((const unsigned char *)hr_buf_c(&text), text.n, hash);
-    snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%02x%02x%02x%02x%02x%02x%02x%02x", hash[0],
-             hash[1], hash[2], hash[3], hash[4], hash[5], hash[6], hash[7]);
+    if (manifest && !hr_buf_status(&text)) /* else the next answer tries again */
+        snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%02x%02x%02x%02x%02x%02x%02x%02x",
+                 hash[0], hash[1], hash[2], hash[3], hash[4], hash[5], hash[6], hash[7]);
     hr_buf_deinit(&text);
     headrace_free(manifest);
     return s->fingerprint;

@@ -117,21 +117,24 @@ static void add_content(hr_buf *out, const hr_logprob_style *style, const headra
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
+/* The next character as it is shown: what is none becomes U+FFFD. */
+static uint32_t next_shown(hr_str *s)
+{
+    size_t len;
+    uint32_t c = hr_utf8_decode(*s, &len);
+    *s = hr_str_slice(*s, len, s->n);
+    return c == HR_UTF8_BAD ? 0xFFFD : c;
+}
+
 /* An object has each key once: of two tokens with the same text the likelier one counts. */
 static bool same_text(const hr_logprob_style *style, int64_t a, int64_t b)
 {
     if (a == b) return true;
     if (style->as_ids) return false;
     hr_str x = bytes_of(style, a), y = bytes_of(style, b);
-    if (hr_str_eq(x, y)) return true;
-    if (hr_utf8_valid(x) && hr_utf8_valid(y)) return false;
-    hr_buf p = { 0 }, q = { 0 }; /* rare: pieces of characters, told as U+FFFD */
-    hr_utf8_add_replaced(&p, x);
-    hr_utf8_add_replaced(&q, y);
-    bool same = hr_str_eq(hr_buf_str(&p), hr_buf_str(&q));
-    hr_buf_deinit(&p);
-    hr_buf_deinit(&q);
-    return same;
+    while (x.n && y.n)
+        if (next_shown(&x) != next_shown(&y)) return false;
+    return !x.n && !y.n;
 }
 
 static bool has_key(const hr_logprob_style *style, const headrace_token *t, size_t i)
@@ -237,6 +240,7 @@ static void append(hr_buf *to, const hr_buf *from)
 {
     if (from->n) add_comma(to);
     hr_buf_add_str(to, hr_buf_str(from));
+    if (from->status) to->status = from->status; /* what is cut short must not look whole */
 }
 
 void hr_logprobs_append(hr_logprob_lists *to, const hr_logprob_lists *from)
