@@ -1,6 +1,6 @@
 /* One sequence's share of its request's parameters.
  *
- * Made on the text thread, where memory may be taken; then read by the engine thread, which only
+ * Made on the input thread, where memory may be taken; then read by the engine thread, which only
  * moves its table slots and its place in the counts. */
 #include "sampler/sampler_int.h"
 

@@ -4,7 +4,7 @@
  * lives for the call: containers on the way to a change are copied, everything else is shared. To
  * continue the final message, a mark of private-use characters is appended to its content and the
  * prompt is cut where the mark comes out, so the cut is right whatever the template does to the
- * content around it. Runs on the text thread; owns nothing afterwards. */
+ * content around it. Runs on the input thread; owns nothing afterwards. */
 #include "text/chat.h"
 
 /* U+F8FF U+10FFFD; the blank tells whether the template strips what ends a message. */
