@@ -180,6 +180,7 @@ static void on_load(evutil_socket_t fd, short what, void *self)
     (void)n;
     loaded *l = (loaded *)hr_queue_try_pop(&f->from_loader);
     if (!l) return;
+    hr_thread_join(&f->loader); /* this was its last act */
     f->loading = false;
     f->s.engine = l->engine;
     if (l->status) keep_failure(f, l->status, l->message);
