@@ -144,6 +144,7 @@ class Soak:
         self.rng = random.Random(seed)
         self.counts = collections.Counter()
         self.failures = []
+        self.todo = []  # of the round at hand; cleared to end it early
 
     def fail(self, what, request):
         self.failures.append(f"{what}\n    {str(request)[:400]}")
@@ -217,13 +218,13 @@ class Soak:
         else:
             c.close()
 
-    async def worker(self, todo):
+    async def worker(self):
         c = Connection(self.port)
-        while todo:
-            kind, seed = todo.pop()
+        while self.todo:
+            kind, seed = self.todo.pop()
             try:
                 await asyncio.wait_for(getattr(self, kind)(c, random.Random(seed)), 120)
-            except (Gone, ConnectionError, asyncio.TimeoutError, AssertionError, ValueError,
+            except (Gone, OSError, asyncio.TimeoutError, AssertionError, ValueError,
                     KeyError) as e:
                 if kind != "given_up":
                     self.fail(f"{type(e).__name__}: {e}", (kind, seed))
@@ -239,8 +240,8 @@ class Soak:
         kinds += ["look"] * (requests // 20)
         kinds += ["whole"] * (requests - len(kinds))
         self.rng.shuffle(kinds)
-        todo = [(k, self.rng.random()) for k in kinds]
-        await asyncio.gather(*(self.worker(todo) for _ in range(self.connections)))
+        self.todo = [(k, self.rng.random()) for k in kinds]
+        await asyncio.gather(*(self.worker() for _ in range(self.connections)))
 
     # what is left when all is quiet
 

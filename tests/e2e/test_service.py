@@ -79,12 +79,16 @@ def essence(bodies):
 
 
 async def ask(connection, path, body, streamed):
+    return await asyncio.wait_for(answer(connection, path, body, streamed), 120)
+
+
+async def answer(connection, path, body, streamed):
     if streamed:
         body = {**body, "stream_options": {"include_usage": True}}
         return essence(await stream(connection, path, body))
-    answer = await connection.post(path, body)
-    assert answer.status == 200, (answer.status, answer.body, body)
-    return essence([exact(answer.body)])
+    a = await connection.post(path, body)
+    assert a.status == 200, (a.status, a.body, body)
+    return essence([exact(a.body)])
 
 
 async def one_by_one(port, questions):

@@ -31,7 +31,7 @@ def model(tmp_path_factory):
 @pytest.mark.sanitize
 @pytest.mark.threads
 @pytest.mark.parametrize("flags", [
-    ["--kv-cache-memory-bytes", 1 << 20],
+    ["--kv-cache-memory-bytes", 448 << 10],
     ["--scheduling-policy", "priority", "--max-num-batched-tokens", 317]], ids=["few blocks", "wide"])
 def test_soak(serve, model, flags):
     few = "--kv-cache-memory-bytes" in flags
@@ -51,3 +51,35 @@ def test_soak(serve, model, flags):
     if requests >= 5000:  # a sanitizer keeps what was freed, and finds leaks in its own way; the
         assert growth < 0.02  # smaller run is too short for memory to come to rest
     assert s.stop() == 0, s.log[-5000:]  # under ASan: nothing leaked
+
+
+async def until_the_end(s, soak, seconds, signals):
+    """Clients of all kinds, and the signals in the middle of it; their answers do not matter."""
+    clients = asyncio.ensure_future(soak.round(100000))
+    await asyncio.sleep(seconds)
+    s.process.terminate()
+    if signals > 1:
+        await asyncio.sleep(0.02)
+        s.process.terminate()
+    while s.process.poll() is None:
+        await asyncio.sleep(0.01)
+    soak.todo.clear()
+    await clients
+
+
+@pytest.mark.sanitize
+@pytest.mark.threads
+@pytest.mark.parametrize("seconds,signals,timeout", [(0.4, 1, 0.05), (0.7, 1, 30), (0.5, 2, 30)],
+                         ids=["cut short", "in time", "at once"])
+def test_the_end_comes_in_the_middle(serve, model, seconds, signals, timeout):
+    """SIGTERM under load: whatever was on its way is let go of, in order, by every thread."""
+    s = serve(model, *FLAGS, "--kv-cache-memory-bytes", 448 << 10, "--shutdown-timeout",
+              timeout).ready()
+    asyncio.run(asyncio.wait_for(until_the_end(s, Soak(s.port, seed=signals), seconds, signals),
+                                 120))
+    s.stop()
+    assert "ERROR" not in s.log and "WARNING: ThreadSanitizer" not in s.log, s.log[-5000:]
+    if signals == 1:
+        assert s.process.returncode == 0, s.log[-5000:]
+    else:  # the second may find it at its end already
+        assert s.process.returncode == (1 if "second signal" in s.log else 0), s.log[-5000:]
