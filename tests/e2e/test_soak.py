@@ -3,6 +3,7 @@ it was. What is checked, and how memory is measured, is told in soak.py."""
 import asyncio
 import json
 import os
+import signal
 
 import pytest
 from soak import Soak
@@ -81,5 +82,6 @@ def test_the_end_comes_in_the_middle(serve, model, seconds, signals, timeout):
     assert "ERROR" not in s.log and "WARNING: ThreadSanitizer" not in s.log, s.log[-5000:]
     if signals == 1:
         assert s.process.returncode == 0, s.log[-5000:]
-    else:  # the second may find it at its end already
-        assert s.process.returncode == (1 if "second signal" in s.log else 0), s.log[-5000:]
+    else:  # the second may find it at its end already, or past the loop that would say so
+        right = (1,) if "second signal" in s.log else (0, -signal.SIGTERM)
+        assert s.process.returncode in right, (s.process.returncode, s.log[-5000:])
