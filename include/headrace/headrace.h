@@ -71,8 +71,8 @@ typedef struct headrace_options {
     int64_t max_num_seqs;     /* 256 */
     int64_t max_num_batched_tokens;       /* 2048 */
     int64_t long_prefill_token_threshold; /* most prompt tokens of one request in one step; 0 = the
-                                             token budget, but beside answers no more than hardly
-                                             doubles the time of a step */
+                                             token budget, but beside answers no more than makes
+                                             a step half as long again */
     int64_t bucket_padding_gap;           /* 0 = doubling only */
     int64_t block_size;                   /* 16 tokens per KV block */
     int64_t kv_cache_memory_bytes;        /* 0 = what max_num_seqs × max_model_len needs, within
