@@ -79,7 +79,11 @@ hr_status hr_openai_settle_completions(hr_openai_parser *p)
 {
     hr_openai *o = p->out;
     p->param = "prompt";
+    int64_t queue = p->x->server->engine_options->max_num_queued_reqs;
     if (!o->prompts) return hr_openai_refuse(p, "is required");
+    if (queue && o->n_prompts > (uint64_t)queue) /* it could never get in: no 503 to come again */
+        return hr_openai_refuse(p, "%zu prompts are more than the queue holds (%lld)", o->n_prompts,
+                                (long long)queue);
     p->param = "n";
     if (o->n_prompts * o->sampling.n > HR_OPENAI_MAX_FANOUT)
         return hr_openai_refuse(p, "%u choices of %zu prompts are more than %d answers",

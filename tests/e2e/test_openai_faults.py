@@ -374,19 +374,25 @@ def test_queue_full_and_strict(serve, smollm2):
               "--strict").ready()
     refused(s, {"never_heard_of": 1}, "never_heard_of")
     long = {"prompt": "Once", "max_tokens": 200, "ignore_eos": True, "temperature": 0}
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
         running = pool.submit(s.post, COMPLETIONS, long)
         while b"num_requests_running{" not in s.get("/metrics")[2] or not any(
                 line.endswith(b" 1.0") or line.endswith(b" 1")
                 for line in s.get("/metrics")[2].splitlines()
                 if line.startswith(b"vllm:num_requests_running{")):
             assert not running.done()
-        status, headers, body = s.request(COMPLETIONS, {**long, "prompt": ["a", "b", "c"]})
+        waiting = pool.submit(s.post, COMPLETIONS, {**long, "max_tokens": 2})
+        while not any(line.split()[-1] in (b"1.0", b"1")
+                      for line in s.get("/metrics")[2].splitlines()
+                      if line.startswith(b"vllm:num_requests_waiting{")):
+            assert not running.done()
+        status, headers, body = s.request(COMPLETIONS, {**long, "prompt": ["a", "b"]})
         assert status == 503 and int(headers["Retry-After"]) >= 1
         assert json.loads(body)["error"]["type"] == "ServiceUnavailableError"
+        refused(s, {"prompt": ["a", "b", "c"]}, "prompt")  # will never fit: no use to come again
+        assert running.result()[0] == 200 and waiting.result()[0] == 200
         status, body = s.post(COMPLETIONS, {**long, "prompt": ["a", "b"], "max_tokens": 2})
-        assert status == 200, body  # nothing of the refused three is left in the queue
-        assert running.result()[0] == 200
+        assert status == 200, body  # nothing of the refused two is left in the queue
     assert s.stop() == 0
 
 
