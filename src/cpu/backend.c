@@ -153,7 +153,8 @@ hr_status hr_cpu_backend_create(const hr_cpu_options *opt, hr_backend **out)
         destroy(&b->base);
         return st;
     }
-    hr_log(o.weights == HR_CPU_WEIGHTS_MEASURE ? HR_LOG_DEBUG : HR_LOG_INFO, "cpu: %d compute threads (%s), instruction set %s", threads,
+    hr_log(o.weights == HR_CPU_WEIGHTS_MEASURE ? HR_LOG_DEBUG : HR_LOG_INFO,
+           "cpu: %d compute threads (%s), instruction set %s", threads,
            o.threads ? "asked for" : "affinity and quota", hr_isa_name(b->isa));
     *out = &b->base;
     return HR_OK;
