@@ -272,6 +272,8 @@ def main():
                    help="seconds to wait for a quiet machine before each run")
     p.add_argument("--setup-only", action="store_true", help="fetch and build llama.cpp, and end")
     a = p.parse_args()
+    # told to end: by way of the clean-up that ends the servers
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     CACHE.mkdir(parents=True, exist_ok=True)
     llama = a.llama_server or build_llama()
     if a.setup_only:
