@@ -79,6 +79,23 @@ void hr_json_raw(hr_json_writer *w, hr_str text); /* a value already in JSON */
 /* A parsed value, its numbers as they were written. */
 void hr_json_value(hr_json_writer *w, const hr_json *v);
 
+/* A member: its key, then its value. */
+static inline void hr_json_add_str(hr_json_writer *w, const char *key, const char *v)
+{
+    hr_json_key(w, hr_str_c(key));
+    hr_json_str(w, hr_str_c(v));
+}
+static inline void hr_json_add_i64(hr_json_writer *w, const char *key, int64_t v)
+{
+    hr_json_key(w, hr_str_c(key));
+    hr_json_i64(w, v);
+}
+static inline void hr_json_add_f64(hr_json_writer *w, const char *key, double v)
+{
+    hr_json_key(w, hr_str_c(key));
+    hr_json_f64(w, v);
+}
+
 /* Shortest round-trip text of a finite double as Python's repr spells it ("1e-05", "0.1", "1.0").
  */
 size_t hr_json_format_f64(double v, char out[32]);

@@ -110,17 +110,6 @@ static void key(hr_json_writer *w, const char *name)
 {
     hr_json_key(w, hr_str_c(name));
 }
-static void put_f64(hr_json_writer *w, const char *name, double v)
-{
-    key(w, name);
-    hr_json_f64(w, v);
-}
-static void put_i64(hr_json_writer *w, const char *name, int64_t v)
-{
-    key(w, name);
-    hr_json_i64(w, v);
-}
-
 /* What was measured, and on what. */
 static void put_engine(hr_json_writer *w, const batch *b)
 {
@@ -128,7 +117,7 @@ static void put_engine(hr_json_writer *w, const batch *b)
     headrace_info_get(b->engine, &i);
     key(w, "model");
     hr_json_str(w, hr_str_c(i.model_name));
-    put_i64(w, "late_compilations", (int64_t)i.late_compilations);
+    hr_json_add_i64(w, "late_compilations", (int64_t)i.late_compilations);
     key(w, "numerics");
     hr_json_raw(w, hr_str_c(i.numerics));
 }
@@ -148,14 +137,14 @@ static void report_throughput(const batch *b, double seconds, hr_buf *text, hr_b
                   (long long)b->output_tokens);
     hr_json_writer w = { .out = json };
     hr_json_begin_object(&w);
-    put_f64(&w, "elapsed_time", seconds);
-    put_i64(&w, "num_requests", (int64_t)b->n);
-    put_i64(&w, "total_num_tokens", total);
-    put_i64(&w, "prompt_tokens", b->prompt_tokens);
-    put_i64(&w, "output_tokens", b->output_tokens);
-    put_f64(&w, "requests_per_second", requests);
-    put_f64(&w, "tokens_per_second", tokens);
-    put_f64(&w, "output_tokens_per_second", output);
+    hr_json_add_f64(&w, "elapsed_time", seconds);
+    hr_json_add_i64(&w, "num_requests", (int64_t)b->n);
+    hr_json_add_i64(&w, "total_num_tokens", total);
+    hr_json_add_i64(&w, "prompt_tokens", b->prompt_tokens);
+    hr_json_add_i64(&w, "output_tokens", b->output_tokens);
+    hr_json_add_f64(&w, "requests_per_second", requests);
+    hr_json_add_f64(&w, "tokens_per_second", tokens);
+    hr_json_add_f64(&w, "output_tokens_per_second", output);
     put_engine(&w, b);
     hr_json_end_object(&w);
 }
@@ -232,7 +221,7 @@ static void report_latency(const batch *b, hr_bench_series *times, hr_buf *text,
     static const int percentiles[] = { 10, 25, 50, 75, 90, 99 };
     hr_json_writer w = { .out = json };
     hr_json_begin_object(&w);
-    put_f64(&w, "avg_latency", hr_bench_mean(times));
+    hr_json_add_f64(&w, "avg_latency", hr_bench_mean(times));
     key(&w, "latencies");
     hr_json_begin_array(&w);
     for (size_t i = 0; i < times->n; i++) hr_json_f64(&w, times->v[i]);
@@ -245,7 +234,7 @@ static void report_latency(const batch *b, hr_bench_series *times, hr_buf *text,
         char name[16];
         double v = hr_bench_percentile(times, percentiles[i]);
         snprintf(name, sizeof name, "%d", percentiles[i]);
-        put_f64(&w, name, v);
+        hr_json_add_f64(&w, name, v);
         hr_buf_printf(text, "%d%% percentile latency: %.6f seconds\n", percentiles[i], v);
     }
     hr_json_end_object(&w);

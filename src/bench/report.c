@@ -215,18 +215,6 @@ void hr_bench_report_table(const hr_bench_report *r, const hr_bench_selection *s
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void put_f64(hr_json_writer *w, const char *key, double v)
-{
-    hr_json_key(w, hr_str_c(key));
-    hr_json_f64(w, v);
-}
-
-static void put_i64(hr_json_writer *w, const char *key, int64_t v)
-{
-    hr_json_key(w, hr_str_c(key));
-    hr_json_i64(w, v);
-}
-
 /* "p99_ttft_ms". */
 static void percentile_key(double p, int which, char out[64])
 {
@@ -241,31 +229,31 @@ static void put_metric(hr_json_writer *w, const hr_bench_metric *m, int which,
     double values[] = { m->mean, m->median, m->std };
     for (int i = 0; i < 3; i++) {
         snprintf(key, sizeof key, "%s_%s_ms", names[i], metrics[which].key);
-        put_f64(w, key, values[i]);
+        hr_json_add_f64(w, key, values[i]);
     }
     bool has_p99 = false;
     for (size_t i = 0; i < s->n_percentiles; i++) {
         percentile_key(s->percentile[i], which, key);
-        put_f64(w, key, m->percentile[i]);
+        hr_json_add_f64(w, key, m->percentile[i]);
         has_p99 = has_p99 || s->percentile[i] == 99;
     }
     percentile_key(99, which, key);
-    if (!has_p99) put_f64(w, key, m->p99);
+    if (!has_p99) hr_json_add_f64(w, key, m->p99);
 }
 
 void hr_bench_report_json(const hr_bench_report *r, const hr_bench_selection *s, hr_json_writer *w)
 {
-    put_f64(w, "duration", r->duration);
-    put_i64(w, "completed", (int64_t)r->completed);
-    put_i64(w, "failed", (int64_t)r->failed);
-    put_i64(w, "total_input_tokens", r->input_tokens);
-    put_i64(w, "total_output_tokens", r->output_tokens);
-    put_f64(w, "request_throughput", r->request_throughput);
+    hr_json_add_f64(w, "duration", r->duration);
+    hr_json_add_i64(w, "completed", (int64_t)r->completed);
+    hr_json_add_i64(w, "failed", (int64_t)r->failed);
+    hr_json_add_i64(w, "total_input_tokens", r->input_tokens);
+    hr_json_add_i64(w, "total_output_tokens", r->output_tokens);
+    hr_json_add_f64(w, "request_throughput", r->request_throughput);
     hr_json_key(w, HR_STR("request_goodput"));
     if (s->goodput) hr_json_f64(w, r->request_goodput);
     else hr_json_null(w);
-    put_f64(w, "output_throughput", r->output_throughput);
-    put_f64(w, "total_token_throughput", r->total_throughput);
+    hr_json_add_f64(w, "output_throughput", r->output_throughput);
+    hr_json_add_f64(w, "total_token_throughput", r->total_throughput);
     for (int i = 0; i < HR_BENCH_METRICS; i++) put_metric(w, &r->metric[i], i, s);
 }
 

@@ -51,18 +51,6 @@ static hr_status first_token(headrace_engine *e)
     }
 }
 
-static void put_f64(hr_json_writer *w, const char *key, double v)
-{
-    hr_json_key(w, hr_str_c(key));
-    hr_json_f64(w, v);
-}
-
-static void put_i64(hr_json_writer *w, const char *key, int64_t v)
-{
-    hr_json_key(w, hr_str_c(key));
-    hr_json_i64(w, v);
-}
-
 hr_status hr_bench_start_once(const hr_bench_engine_options *o, hr_buf *json)
 {
     headrace_engine *e = NULL;
@@ -75,11 +63,11 @@ hr_status hr_bench_start_once(const hr_bench_engine_options *o, hr_buf *json)
         headrace_info_get(e, &i);
         hr_json_writer w = { .out = json };
         hr_json_begin_object(&w);
-        put_f64(&w, "load_s", i.load_s);
-        put_f64(&w, "compile_s", i.compile_s);
-        put_f64(&w, "ready_at", ready);
-        put_f64(&w, "first_token_at", first);
-        put_i64(&w, "programs", i.programs);
+        hr_json_add_f64(&w, "load_s", i.load_s);
+        hr_json_add_f64(&w, "compile_s", i.compile_s);
+        hr_json_add_f64(&w, "ready_at", ready);
+        hr_json_add_f64(&w, "first_token_at", first);
+        hr_json_add_i64(&w, "programs", i.programs);
         hr_json_end_object(&w);
         hr_buf_add_byte(json, '\n');
         st = hr_buf_status(json);
@@ -261,9 +249,9 @@ static void report(const hr_bench_engine_options *o, starts both[2], hr_buf *tex
     hr_json_begin_object(&w);
     hr_json_key(&w, HR_STR("model"));
     hr_json_str(&w, hr_str_c(o->engine.model));
-    put_i64(&w, "runs", o->num_runs);
-    put_i64(&w, "programs", both[0].programs);
-    put_f64(&w, "cold_resident_share", both[0].resident);
+    hr_json_add_i64(&w, "runs", o->num_runs);
+    hr_json_add_i64(&w, "programs", both[0].programs);
+    hr_json_add_f64(&w, "cold_resident_share", both[0].resident);
     hr_buf_printf(text, "%-26s%12s%12s   seconds, medians of %lld\n", "", "cold", "warm",
                   (long long)o->num_runs);
     for (int i = 0; i < N_PARTS; i++) {
@@ -278,10 +266,10 @@ static void report(const hr_bench_engine_options *o, starts both[2], hr_buf *tex
         for (int i = 0; i < N_PARTS; i++) {
             hr_json_key(&w, hr_str_c(part_names[i]));
             hr_json_begin_object(&w);
-            put_f64(&w, "mean", hr_bench_mean(&both[k].part[i]));
-            put_f64(&w, "median", hr_bench_percentile(&both[k].part[i], 50));
-            put_f64(&w, "min", hr_bench_percentile(&both[k].part[i], 0));
-            put_f64(&w, "max", hr_bench_percentile(&both[k].part[i], 100));
+            hr_json_add_f64(&w, "mean", hr_bench_mean(&both[k].part[i]));
+            hr_json_add_f64(&w, "median", hr_bench_percentile(&both[k].part[i], 50));
+            hr_json_add_f64(&w, "min", hr_bench_percentile(&both[k].part[i], 0));
+            hr_json_add_f64(&w, "max", hr_bench_percentile(&both[k].part[i], 100));
             hr_json_end_object(&w);
         }
         hr_json_end_object(&w);

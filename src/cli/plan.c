@@ -68,18 +68,6 @@ static void print_text(const hr_engine_plan *p)
     printf("  total    %10.1f MiB\n", mib(m->weights + m->buffers + m->peak + cache));
 }
 
-static void add_i64(hr_json_writer *w, const char *key, int64_t v)
-{
-    hr_json_key(w, hr_str_c(key));
-    hr_json_i64(w, v);
-}
-
-static void add_text(hr_json_writer *w, const char *key, const char *v)
-{
-    hr_json_key(w, hr_str_c(key));
-    hr_json_str(w, hr_str_c(v));
-}
-
 static void add_programs(hr_json_writer *w, const hr_ledger *l)
 {
     hr_json_key(w, HR_STR("programs"));
@@ -87,11 +75,11 @@ static void add_programs(hr_json_writer *w, const hr_ledger *l)
     for (size_t i = 0; i < l->n; i++) {
         const hr_ledger_row *r = &l->rows[i];
         hr_json_begin_object(w);
-        add_text(w, "program", hr_stage_name(r->stage));
-        if (r->tokens) add_i64(w, "tokens", r->tokens);
-        if (r->requests) add_i64(w, "requests", r->requests);
-        add_i64(w, "peak_bytes", (int64_t)r->peak_bytes);
-        add_i64(w, "steps", (int64_t)r->steps);
+        hr_json_add_str(w, "program", hr_stage_name(r->stage));
+        if (r->tokens) hr_json_add_i64(w, "tokens", r->tokens);
+        if (r->requests) hr_json_add_i64(w, "requests", r->requests);
+        hr_json_add_i64(w, "peak_bytes", (int64_t)r->peak_bytes);
+        hr_json_add_i64(w, "steps", (int64_t)r->steps);
         hr_json_end_object(w);
     }
     hr_json_end_array(w);
@@ -102,20 +90,20 @@ static void print_json(const hr_engine_plan *p)
     hr_buf out = { 0 };
     hr_json_writer w = { .out = &out };
     hr_json_begin_object(&w);
-    add_text(&w, "architecture", p->architecture);
-    add_text(&w, "activation", p->activation);
-    add_text(&w, "rows", p->rows);
-    add_text(&w, "kv_cache_dtype", p->kv_dtype);
-    add_i64(&w, "max_model_len", p->max_model_len);
-    add_i64(&w, "max_num_seqs", p->max_num_seqs);
-    add_i64(&w, "max_num_batched_tokens", p->max_num_batched_tokens);
-    add_i64(&w, "available_bytes", (int64_t)p->memory.available);
-    add_i64(&w, "weight_bytes", (int64_t)p->memory.weights);
-    add_i64(&w, "buffer_bytes", (int64_t)p->memory.buffers);
-    add_i64(&w, "peak_bytes", (int64_t)p->memory.peak);
-    add_i64(&w, "kv_blocks", p->blocks);
-    add_i64(&w, "block_size", p->block_size);
-    add_i64(&w, "block_bytes", (int64_t)p->block_bytes);
+    hr_json_add_str(&w, "architecture", p->architecture);
+    hr_json_add_str(&w, "activation", p->activation);
+    hr_json_add_str(&w, "rows", p->rows);
+    hr_json_add_str(&w, "kv_cache_dtype", p->kv_dtype);
+    hr_json_add_i64(&w, "max_model_len", p->max_model_len);
+    hr_json_add_i64(&w, "max_num_seqs", p->max_num_seqs);
+    hr_json_add_i64(&w, "max_num_batched_tokens", p->max_num_batched_tokens);
+    hr_json_add_i64(&w, "available_bytes", (int64_t)p->memory.available);
+    hr_json_add_i64(&w, "weight_bytes", (int64_t)p->memory.weights);
+    hr_json_add_i64(&w, "buffer_bytes", (int64_t)p->memory.buffers);
+    hr_json_add_i64(&w, "peak_bytes", (int64_t)p->memory.peak);
+    hr_json_add_i64(&w, "kv_blocks", p->blocks);
+    hr_json_add_i64(&w, "block_size", p->block_size);
+    hr_json_add_i64(&w, "block_bytes", (int64_t)p->block_bytes);
     add_programs(&w, &p->ledger);
     hr_json_end_object(&w);
     puts(hr_buf_c(&out));

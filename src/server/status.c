@@ -35,21 +35,9 @@ void hr_route_load(hr_exchange *x)
     reply(x, "application/json", &body);
 }
 
-static void key_number(hr_json_writer *w, const char *key, int64_t v)
-{
-    hr_json_key(w, hr_str_c(key));
-    hr_json_i64(w, v);
-}
-
-static void key_real(hr_json_writer *w, const char *key, double v)
-{
-    hr_json_key(w, hr_str_c(key));
-    hr_json_f64(w, v);
-}
-
 static void key_count(hr_json_writer *w, const char *key, const hr_counter *c)
 {
-    key_number(w, key, (int64_t)hr_counter_get(c));
+    hr_json_add_i64(w, key, (int64_t)hr_counter_get(c));
 }
 
 /* An axis that the program has not is null. */
@@ -64,8 +52,8 @@ static void write_seconds(hr_json_writer *w, const hr_histogram *h)
 {
     hr_json_key(w, HR_STR("step_seconds"));
     hr_json_begin_object(w);
-    key_number(w, "count", (int64_t)hr_histogram_count(h));
-    key_real(w, "sum", hr_histogram_sum(h));
+    hr_json_add_i64(w, "count", (int64_t)hr_histogram_count(h));
+    hr_json_add_f64(w, "sum", hr_histogram_sum(h));
     hr_json_key(w, HR_STR("counts")); /* one more than bounds: the last is above them all */
     hr_json_begin_array(w);
     for (size_t i = 0; i <= h->n; i++) hr_json_u64(w, hr_counter_get(&h->counts[i]));
@@ -84,10 +72,10 @@ static void write_program(hr_json_writer *w, const hr_ledger_row *r)
     hr_json_str(w, hr_str_c(r->backend));
     hr_json_key(w, HR_STR("activation"));
     hr_json_str(w, hr_str_c(hr_dtype_name(r->activation)));
-    key_number(w, "steps", (int64_t)r->steps);
-    key_number(w, "peak_bytes", (int64_t)r->peak_bytes);
-    key_real(w, "compile_ms", r->compile_ms);
-    key_real(w, "warm_ms", r->warm_ms);
+    hr_json_add_i64(w, "steps", (int64_t)r->steps);
+    hr_json_add_i64(w, "peak_bytes", (int64_t)r->peak_bytes);
+    hr_json_add_f64(w, "compile_ms", r->compile_ms);
+    hr_json_add_f64(w, "warm_ms", r->warm_ms);
     key_count(w, "calls", &r->calls);
     key_count(w, "padding", &r->padding);
     write_seconds(w, &r->seconds);
@@ -103,7 +91,7 @@ static void write_sizes(hr_json_writer *w, const char *key, const hr_counter *co
         char size[24];
         uint64_t count = hr_counter_get(&counts[n]);
         snprintf(size, sizeof size, "%lld", (long long)n);
-        if (count) key_number(w, size, (int64_t)count);
+        if (count) hr_json_add_i64(w, size, (int64_t)count);
     }
     hr_json_end_object(w);
 }
@@ -120,7 +108,7 @@ static void write_ledger(hr_json_writer *w, hr_server *s)
     hr_json_str(w, hr_str_c(hr_openai_fingerprint(s)));
     hr_json_key(w, HR_STR("numerics"));
     hr_json_raw(w, hr_str_c(info.numerics));
-    key_real(w, "compile_seconds", info.compile_s);
+    hr_json_add_f64(w, "compile_seconds", info.compile_s);
     key_count(w, "late_compilations", &l->late);
     hr_json_key(w, HR_STR("step_seconds_bounds"));
     hr_json_begin_array(w);
