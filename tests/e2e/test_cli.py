@@ -153,7 +153,7 @@ def test_values_that_cannot_be_read(flag, value):
 @pytest.mark.parametrize("flag,value", [
     ("--threads", -1), ("--threads", 4096), ("--max-num-seqs", 0), ("--max-num-seqs", 70000),
     ("--max-num-batched-tokens", 0), ("--max-num-batched-tokens", "1G"), ("--block-size", 0),
-    ("--block-size", 512), ("--max-model-len", -1), ("--max-model-len", 1),
+    ("--block-size", 512), ("--max-model-len", -2), ("--max-model-len", 1),
     ("--max-model-len", 5000), ("--bucket-padding-gap", -8), ("--kv-cache-memory-bytes", -1),
     ("--long-prefill-token-threshold", -1),
     ("--max-logprobs", -1), ("--max-logprobs", 5000), ("--dtype", "float8"), ("--device", "tpu"),
