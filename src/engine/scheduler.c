@@ -17,10 +17,9 @@
 
 /* Beside answers, prompts get what takes half as long as a step in which every sequence is
  * answered, so that a step takes no more than one and a half times that: measured, since the tail
- * of the times between tokens then stays below twice their median. Where more sequences wait for
- * their first token than are answered, prompts get more in proportion, up to twice as much: they
- * are what holds the others up. Never less than what keeps the matrices busy. */
-enum { PREFILL_LEAST = 32, PREFILL_WAITING_MOST = 2 };
+ * of the times between tokens then stays below twice their median. Never less than what keeps the
+ * matrices busy. */
+enum { PREFILL_LEAST = 32 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -308,13 +307,11 @@ static void plan_waiting(planning *p)
     }
 }
 
-/* Tokens that prompts get in a step in which `answers` others are answered. */
-static int64_t prefill_beside(const hr_scheduler *s, int64_t answers)
+/* Tokens that prompts get in a step beside answers. */
+static int64_t prefill_beside(const hr_scheduler *s)
 {
     int64_t all = s->waiting.n + s->running.n, most = s->options.max_num_seqs;
-    int64_t waiting = all - answers, capped = answers * PREFILL_WAITING_MOST;
     int64_t n = hr_pace_tokens(&s->pace, all < most ? all : most) / 2;
-    if (waiting > answers) n = n * (waiting < capped ? waiting : capped) / answers;
     return n < PREFILL_LEAST ? PREFILL_LEAST : n;
 }
 
@@ -324,7 +321,7 @@ void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan)
     planning p = { .s = s, .plan = plan, .prefill = INT64_MAX };
     plan_running(&p, true);
     if (plan->n_items && s->options.long_prefill_token_threshold == 0)
-        p.prefill = prefill_beside(s, plan->n_items);
+        p.prefill = prefill_beside(s);
     plan_running(&p, false);
     for (int64_t i = 0; i < plan->n_items; i++) /* from here on nobody is pushed out */
         publish(s, plan->items[i].seq, plan->items[i].start + plan->items[i].count);
