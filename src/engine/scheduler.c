@@ -19,7 +19,7 @@
  * answered, so that a step takes no more than one and a half times that: measured, since the tail
  * of the times between tokens then stays below twice their median. Never less than what keeps the
  * matrices busy. */
-enum { PREFILL_LEAST = 32 };
+enum { PREFILL_LEAST = 16 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
 

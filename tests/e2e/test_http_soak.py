@@ -195,4 +195,5 @@ def test_soak(server):
     assert descriptors(server) <= before + 2
     assert n > 100
     if "HEADRACE_SANITIZED" not in os.environ:
-        assert memory[-1] < memory[0] * 1.1 + 20_000, memory
+        # the first phase touches the KV cache and the allocator's arenas for the first time
+        assert memory[-1] < memory[1] * 1.1 + 20_000, memory
