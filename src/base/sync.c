@@ -118,6 +118,13 @@ hr_queue_node *hr_queue_pop(hr_queue *q, int timeout_ms)
     return n;
 }
 
+void hr_queue_clear_wake(hr_queue *q)
+{
+    uint64_t count;
+    ssize_t n = read(q->wake_fd, &count, sizeof count);
+    (void)n; /* nothing there is as good */
+}
+
 bool hr_queue_wait(hr_queue *q, int timeout_ms)
 {
     pthread_mutex_lock(&q->lock);

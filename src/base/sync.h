@@ -107,6 +107,8 @@ HR_MUST_USE bool hr_queue_push_all(hr_queue *q, hr_queue_node *first, hr_queue_n
 hr_queue_node *hr_queue_try_pop(hr_queue *q);
 /* Waits for an item, a close (NULL), or timeout_ms (NULL; < 0 = for ever). */
 hr_queue_node *hr_queue_pop(hr_queue *q, int timeout_ms);
+/* Reads the wake descriptor empty; what is pushed from here on sets it again. */
+void hr_queue_clear_wake(hr_queue *q);
 /* Waits as pop does but takes nothing; true when an item is there. */
 bool hr_queue_wait(hr_queue *q, int timeout_ms);
 void hr_queue_close(hr_queue *q);

@@ -115,8 +115,7 @@ static void put_engine(hr_json_writer *w, const batch *b)
 {
     headrace_info i;
     headrace_info_get(b->engine, &i);
-    key(w, "model");
-    hr_json_str(w, hr_str_c(i.model_name));
+    hr_json_add_str(w, "model", i.model_name);
     hr_json_add_i64(w, "late_compilations", (int64_t)i.late_compilations);
     key(w, "numerics");
     hr_json_raw(w, hr_str_c(i.numerics));

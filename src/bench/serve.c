@@ -290,18 +290,15 @@ static void put_set_up(const session *s, const char *date, hr_json_writer *w)
         key(w, texts[i].key);
         hr_json_str(w, hr_str_c(texts[i].value));
     }
-    key(w, "num_prompts");
-    hr_json_i64(w, o->data.num_prompts);
+    hr_json_add_i64(w, "num_prompts", o->data.num_prompts);
     key(w, "request_rate");
     if (isfinite(o->request_rate)) hr_json_f64(w, o->request_rate);
     else hr_json_str(w, HR_STR("inf"));
-    key(w, "burstiness");
-    hr_json_f64(w, o->burstiness);
+    hr_json_add_f64(w, "burstiness", o->burstiness);
     key(w, "max_concurrency");
     if (o->max_concurrency) hr_json_i64(w, o->max_concurrency);
     else hr_json_null(w);
-    key(w, "seed");
-    hr_json_i64(w, o->data.seed);
+    hr_json_add_i64(w, "seed", o->data.seed);
 }
 
 /* One list per figure, one item per request, as vLLM's --save-detailed; seconds. */

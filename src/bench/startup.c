@@ -247,8 +247,7 @@ static void report(const hr_bench_engine_options *o, starts both[2], hr_buf *tex
     static const char *const names[] = { "cold", "warm" };
     hr_json_writer w = { .out = json };
     hr_json_begin_object(&w);
-    hr_json_key(&w, HR_STR("model"));
-    hr_json_str(&w, hr_str_c(o->engine.model));
+    hr_json_add_str(&w, "model", o->engine.model);
     hr_json_add_i64(&w, "runs", o->num_runs);
     hr_json_add_i64(&w, "programs", both[0].programs);
     hr_json_add_f64(&w, "cold_resident_share", both[0].resident);

@@ -35,10 +35,8 @@ void hr_answer_deinit(hr_answer *a)
 /* JSON has no infinity: what was masked is -9999, as vLLM and OpenAI write it. */
 static void write_logprob(hr_json_writer *w, const headrace_logprob *p)
 {
-    hr_json_key(w, HR_STR("token_id"));
-    hr_json_i64(w, p->token_id);
-    hr_json_key(w, HR_STR("logprob"));
-    hr_json_f64(w, isinf(p->logprob) ? -9999.0 : p->logprob);
+    hr_json_add_i64(w, "token_id", p->token_id);
+    hr_json_add_f64(w, "logprob", isinf(p->logprob) ? -9999.0 : p->logprob);
     hr_json_key(w, HR_STR("rank"));
     if (p->rank) hr_json_i64(w, p->rank);
     else hr_json_null(w);
@@ -151,8 +149,7 @@ static void write_choice(hr_json_writer *w, const hr_answer_choice *c, int64_t i
                          int with_logprobs)
 {
     hr_json_begin_object(w);
-    key(w, "index");
-    hr_json_i64(w, index);
+    hr_json_add_i64(w, "index", index);
     key(w, "token_ids");
     write_list(w, &c->ids);
     key(w, "text");
@@ -160,8 +157,7 @@ static void write_choice(hr_json_writer *w, const hr_answer_choice *c, int64_t i
     key(w, "logprobs");
     if (with_logprobs) write_list(w, &c->logprobs);
     else hr_json_null(w);
-    key(w, "finish_reason");
-    hr_json_str(w, hr_str_c(c->finish));
+    hr_json_add_str(w, "finish_reason", c->finish);
     key(w, "stop_reason");
     if (c->stop_string) hr_json_str(w, hr_str_c(c->stop_string));
     else if (c->stop_token_id >= 0) hr_json_i64(w, c->stop_token_id);
@@ -175,12 +171,9 @@ static void write_usage(hr_json_writer *w, const hr_answer *a)
     for (int64_t i = 0; i < a->n; i++) completion += a->choices[i].tokens;
     key(w, "usage");
     hr_json_begin_object(w);
-    key(w, "prompt_tokens");
-    hr_json_i64(w, prompt);
-    key(w, "completion_tokens");
-    hr_json_i64(w, completion);
-    key(w, "total_tokens");
-    hr_json_i64(w, prompt + completion);
+    hr_json_add_i64(w, "prompt_tokens", prompt);
+    hr_json_add_i64(w, "completion_tokens", completion);
+    hr_json_add_i64(w, "total_tokens", prompt + completion);
     hr_json_end_object(w);
 }
 
@@ -188,16 +181,13 @@ static void write_timings(hr_json_writer *w, const headrace_info *i)
 {
     key(w, "timings");
     hr_json_begin_object(w);
-    key(w, "load_s");
-    hr_json_f64(w, i->load_s);
-    key(w, "compile_s");
-    hr_json_f64(w, i->compile_s);
-    key(w, "programs");
-    hr_json_i64(w, i->programs);
-    key(w, "prefill_tok_s");
-    hr_json_f64(w, i->prefill_s > 0 ? (double)i->prefill_tokens / i->prefill_s : 0);
-    key(w, "decode_tok_s");
-    hr_json_f64(w, i->decode_s > 0 ? (double)i->decode_tokens / i->decode_s : 0);
+    hr_json_add_f64(w, "load_s", i->load_s);
+    hr_json_add_f64(w, "compile_s", i->compile_s);
+    hr_json_add_i64(w, "programs", i->programs);
+    hr_json_add_f64(w, "prefill_tok_s",
+                    i->prefill_s > 0 ? (double)i->prefill_tokens / i->prefill_s : 0);
+    hr_json_add_f64(w, "decode_tok_s",
+                    i->decode_s > 0 ? (double)i->decode_tokens / i->decode_s : 0);
     hr_json_end_object(w);
 }
 
@@ -205,8 +195,7 @@ void hr_answer_json(const hr_answer *a, const headrace_info *info, int with_logp
 {
     hr_json_writer json = { .out = out }, *w = &json;
     hr_json_begin_object(w);
-    key(w, "model");
-    hr_json_str(w, hr_str_c(info->model_name));
+    hr_json_add_str(w, "model", info->model_name);
     key(w, "prompt_token_ids");
     write_list(w, &a->prompt_ids);
     key(w, "prompt_logprobs");
@@ -216,8 +205,7 @@ void hr_answer_json(const hr_answer *a, const headrace_info *info, int with_logp
     hr_json_begin_array(w);
     for (int64_t i = 0; i < a->n; i++) write_choice(w, &a->choices[i], i, with_logprobs);
     hr_json_end_array(w);
-    key(w, "seed");
-    hr_json_i64(w, a->seed);
+    hr_json_add_i64(w, "seed", a->seed);
     key(w, "numerics");
     hr_json_raw(w, hr_str_c(info->numerics));
     write_usage(w, a);

@@ -193,12 +193,6 @@ typedef struct engine_bench {
     progress shown;
 } engine_bench;
 
-static void print_log(void *context, int level, const char *line)
-{
-    const hr_args *a = context;
-    if (level <= a->log_level) fprintf(stderr, "%s\n", line);
-}
-
 static void on_runs(void *context, const hr_bench_progress *p)
 {
     show(&((engine_bench *)context)->shown, p);
@@ -215,7 +209,7 @@ static void fill_engine(engine_bench *e, int64_t warmups, int64_t runs)
     hr_bench_engine_options *o = &a->bench.engine;
     e->shown.terminal = isatty(STDERR_FILENO);
     a->options.model = a->model;
-    a->options.log = print_log;
+    a->options.log = hr_cli_log;
     a->options.log_context = a;
     o->engine = a->options;
     o->data = a->bench.serve.data;

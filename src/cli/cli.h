@@ -21,6 +21,8 @@ HR_MUST_USE hr_status hr_cli_sampling_members(hr_args *a, hr_buf *out);
 void hr_cli_fill_http(hr_args *a);
 /* The tokenizer of a model, or a tokenizer.json by itself. */
 HR_MUST_USE hr_status hr_cli_load_tokenizer(const char *name, hr_tokenizer **out);
+/* A log sink for headrace_options and hr_log_set: `args` decides by its log_level. */
+void hr_cli_log(void *args, int level, const char *line);
 /* Prints "headrace: " and the thread's message; returns 1. */
 int hr_cli_complain(void);
 

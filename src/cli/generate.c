@@ -22,12 +22,6 @@ typedef struct generation {
     int with_logprobs; /* were asked for, of the likeliest or of named ids */
 } generation;
 
-static void print_log(void *context, int level, const char *line)
-{
-    const generation *g = context;
-    if (level <= g->args->log_level) fprintf(stderr, "%s\n", line);
-}
-
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* [{"role": "system", …}, {"role": "user", …}] of --system and the prompt. */
@@ -218,8 +212,8 @@ static hr_status run(generation *g, int *exit_status)
 {
     hr_args *a = g->args;
     a->options.model = a->model;
-    a->options.log = print_log;
-    a->options.log_context = g;
+    a->options.log = hr_cli_log;
+    a->options.log_context = a;
     bool terminal = isatty(STDERR_FILENO) && a->log_level < HR_LOG_INFO;
     if (terminal) fprintf(stderr, "headrace: loading %s …\n", a->model);
     HR_TRY((hr_status)headrace_engine_create(&a->options, &g->engine));

@@ -72,6 +72,12 @@ static const command commands[] = {
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
+void hr_cli_log(void *args, int level, const char *line)
+{
+    const hr_args *a = args;
+    if (level <= a->log_level) fprintf(stderr, "%s\n", line);
+}
+
 int hr_cli_complain(void)
 {
     fprintf(stderr, "headrace: %s\n", hr_message());

@@ -19,29 +19,30 @@ static double full_requests(const hr_engine_plan *p)
     return (double)(p->blocks * p->block_size) / (double)p->max_model_len;
 }
 
+static void add_buckets(hr_buf *out, const hr_bucket_list *list, const char *what)
+{
+    hr_buf_add_c(out, out->n ? " ×" : "");
+    for (int i = 0; i < list->n; i++) hr_buf_printf(out, " %lld", (long long)list->at[i]);
+    hr_buf_printf(out, " %s", what);
+}
+
 static void print_stage(const hr_engine_plan *p, hr_stage stage)
 {
-    int64_t tokens = -1, requests = -1;
     size_t peak = 0;
     int n = 0;
-    hr_buf buckets = { 0 };
+    int64_t tokens = 0, requests = 0; /* of its last row; 0 = no such axis */
     for (size_t i = 0; i < p->ledger.n; i++) {
         const hr_ledger_row *r = &p->ledger.rows[i];
         if (r->stage != stage) continue;
         n++;
         if (r->peak_bytes > peak) peak = r->peak_bytes;
-        if (r->tokens > tokens && r->tokens) hr_buf_printf(&buckets, " %lld", (long long)r->tokens);
-        if (r->tokens > tokens) tokens = r->tokens;
-    }
-    if (buckets.n) hr_buf_add_c(&buckets, " tokens");
-    for (size_t i = 0; i < p->ledger.n; i++) {
-        const hr_ledger_row *r = &p->ledger.rows[i];
-        if (r->stage != stage || r->requests <= requests || !r->requests) continue;
-        hr_buf_printf(&buckets, "%s%lld", requests < 0 && buckets.n ? " × " : " ",
-                      (long long)r->requests);
+        tokens = r->tokens;
         requests = r->requests;
     }
-    if (requests > 0) hr_buf_add_c(&buckets, " requests");
+    hr_buf buckets = { 0 };
+    if (tokens) add_buckets(&buckets, &p->tokens, "tokens");
+    hr_bucket_list last = { .at = { requests }, .n = 1 };
+    if (requests) add_buckets(&buckets, n > 1 ? &p->requests : &last, "requests");
     printf("  %-16s %3d  %8.1f MiB peak %s\n", hr_stage_name(stage), n, mib(peak),
            buckets.n ? hr_buf_c(&buckets) : "");
     hr_buf_deinit(&buckets);

@@ -9,12 +9,6 @@
 #include "base/log.h"
 #include "cli/cli.h"
 
-static void print_log(void *context, int level, const char *line)
-{
-    const hr_args *a = context;
-    if (level <= a->log_level) fprintf(stderr, "%s\n", line);
-}
-
 /* The environment's key counts where no flag gives one. */
 static const char *const *api_keys(hr_args *a, size_t *n)
 {
@@ -38,14 +32,14 @@ static void fill_options(hr_args *a)
     o->log_json = format && !strcmp(format, "json");
     o->manifest = a->own.manifest;
     a->options.model = a->model;
-    a->options.log = print_log;
+    a->options.log = hr_cli_log;
     a->options.log_context = a;
 }
 
 int hr_cli_serve(hr_args *a)
 {
     fill_options(a);
-    hr_log_set((hr_log_sink)print_log, a, HR_LOG_DEBUG);
+    hr_log_set((hr_log_sink)hr_cli_log, a, HR_LOG_DEBUG);
     hr_status st = hr_server_run(&a->server, &a->options);
     /* a second signal: whoever sent it does not want to wait for threads in the middle of a step */
     if (st == HR_CANCELLED) _exit(hr_cli_complain());

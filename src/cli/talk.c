@@ -274,17 +274,11 @@ bool hr_talk_is_terminal(const hr_talk *t)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static void print_log(void *context, int level, const char *line)
-{
-    const hr_args *a = context;
-    if (level <= a->log_level) fprintf(stderr, "%s\n", line);
-}
-
 static hr_status open_engine(hr_talk *t)
 {
     hr_args *a = t->args;
     a->options.model = a->model;
-    a->options.log = print_log;
+    a->options.log = hr_cli_log;
     a->options.log_context = a;
     if (t->terminal) fprintf(stderr, "headrace: loading %s …\n", a->model);
     HR_TRY((hr_status)headrace_engine_create(&a->options, &t->engine));

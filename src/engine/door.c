@@ -107,8 +107,6 @@ hr_status hr_engine_cancel(hr_engine *e, uint64_t id)
 
 /* ---- events out ------------------------------------------------------------------------------ */
 
-/* The descriptor is cleared only when nothing was there: a reader that goes on until it is told so
- * makes one system call, not two an event. */
 hr_status hr_engine_failure(const hr_engine *e, char message[HR_MESSAGE_MAX])
 {
     hr_status st = (hr_status)hr_flag_get(&e->failed);
@@ -116,18 +114,19 @@ hr_status hr_engine_failure(const hr_engine *e, char message[HR_MESSAGE_MAX])
     return st;
 }
 
+/* The descriptor is cleared only when nothing was there: a reader that goes on until it is told so
+ * makes one system call, not two an event. */
 hr_engine_event *hr_engine_poll(hr_engine *e, int timeout_ms)
 {
     hr_engine_event *v = (hr_engine_event *)hr_queue_try_pop(&e->to_caller);
     if (v) return v;
-    uint64_t count;
-    ssize_t n = read(e->wake_fd, &count, sizeof count); /* pushes from here on set it again */
+    hr_queue_clear_wake(&e->to_caller);
     v = (hr_engine_event *)hr_queue_pop(&e->to_caller, timeout_ms);
     if (v && hr_queue_length(&e->to_caller)) {
         uint64_t one = 1; /* more are waiting: stay readable */
-        n = write(e->wake_fd, &one, sizeof one);
+        ssize_t n = write(e->wake_fd, &one, sizeof one);
+        (void)n;
     }
-    (void)n;
     return v;
 }
 

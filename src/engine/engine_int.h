@@ -138,7 +138,7 @@ struct headrace_engine {
 HR_MUST_USE hr_status hr_engine_open(hr_engine *e, const headrace_options *o);
 /* options.c: what the flags and the model come to; checks every combination. */
 HR_MUST_USE hr_status hr_engine_resolve(hr_engine *e);
-/* How many KV blocks fit: what max_num_seqs × max_model_len needs, within memory. */
+/* How many KV blocks fit: what max_num_seqs × max_model_len needs, within e->memory. */
 HR_MUST_USE hr_status hr_engine_size_cache(hr_engine *e);
 /* Bytes of one KV block over all layers. */
 size_t hr_engine_block_bytes(const hr_engine *e);

@@ -82,36 +82,28 @@ size_t hr_ledger_peak(const hr_ledger *l)
     return peak;
 }
 
-static void write_row(hr_json_writer *w, const hr_ledger_row *r, bool with_times)
+/* An axis that the program has not is null. */
+static void add_axis(hr_json_writer *w, const char *key, int64_t v)
 {
-    hr_json_begin_object(w);
-    hr_json_key(w, HR_STR("program"));
-    hr_json_str(w, hr_str_c(hr_stage_name(r->stage)));
-    hr_json_key(w, HR_STR("tokens"));
-    if (r->tokens) hr_json_i64(w, r->tokens);
+    hr_json_key(w, hr_str_c(key));
+    if (v) hr_json_i64(w, v);
     else hr_json_null(w);
-    hr_json_key(w, HR_STR("requests"));
-    if (r->requests) hr_json_i64(w, r->requests);
-    else hr_json_null(w);
-    hr_json_key(w, HR_STR("activation"));
-    hr_json_str(w, hr_str_c(hr_dtype_name(r->activation)));
-    hr_json_key(w, HR_STR("backend"));
-    hr_json_str(w, hr_str_c(r->backend));
-    hr_json_key(w, HR_STR("steps"));
-    hr_json_u64(w, r->steps);
-    hr_json_key(w, HR_STR("peak_bytes"));
-    hr_json_u64(w, r->peak_bytes);
-    if (with_times) {
-        hr_json_key(w, HR_STR("compile_ms"));
-        hr_json_f64(w, r->compile_ms);
-        hr_json_key(w, HR_STR("warm_ms"));
-        hr_json_f64(w, r->warm_ms);
-        hr_json_key(w, HR_STR("calls"));
-        hr_json_u64(w, hr_counter_get(&r->calls));
-        hr_json_key(w, HR_STR("padding"));
-        hr_json_u64(w, hr_counter_get(&r->padding));
-    }
-    hr_json_end_object(w);
+}
+
+void hr_ledger_add_members(hr_json_writer *w, const hr_ledger_row *r, bool with_times)
+{
+    hr_json_add_str(w, "program", hr_stage_name(r->stage));
+    add_axis(w, "tokens", r->tokens);
+    add_axis(w, "requests", r->requests);
+    hr_json_add_str(w, "activation", hr_dtype_name(r->activation));
+    hr_json_add_str(w, "backend", r->backend);
+    hr_json_add_i64(w, "steps", (int64_t)r->steps);
+    hr_json_add_i64(w, "peak_bytes", (int64_t)r->peak_bytes);
+    if (!with_times) return;
+    hr_json_add_f64(w, "compile_ms", r->compile_ms);
+    hr_json_add_f64(w, "warm_ms", r->warm_ms);
+    hr_json_add_i64(w, "calls", (int64_t)hr_counter_get(&r->calls));
+    hr_json_add_i64(w, "padding", (int64_t)hr_counter_get(&r->padding));
 }
 
 void hr_ledger_manifest(const hr_ledger *l, hr_str numerics, bool with_times, hr_buf *out)
@@ -122,7 +114,9 @@ void hr_ledger_manifest(const hr_ledger *l, hr_str numerics, bool with_times, hr
     hr_buf_add_c(out, ",\n\"programs\":[");
     for (size_t i = 0; i < l->n; i++) {
         hr_buf_add_c(out, i ? ",\n" : "\n");
-        write_row(&w, &l->rows[i], with_times);
+        hr_json_begin_object(&w);
+        hr_ledger_add_members(&w, &l->rows[i], with_times);
+        hr_json_end_object(&w);
         w.used[0] = 0; /* every row is a value of its own */
     }
     hr_buf_add_c(out, "\n]");

@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "base/histogram.h"
+#include "base/json.h"
 #include "base/str.h"
 #include "base/sync.h"
 
@@ -57,6 +58,8 @@ void hr_ledger_bucket_text(const hr_ledger_row *r, hr_buf *out);
 /* The manifest: a JSON object with one line per program; equal between two starts but for the
  * times, which `with_times` adds. `numerics` = a JSON object. */
 void hr_ledger_manifest(const hr_ledger *l, hr_str numerics, bool with_times, hr_buf *out);
+/* A row's members, into an object that the caller has opened. */
+void hr_ledger_add_members(hr_json_writer *w, const hr_ledger_row *r, bool with_times);
 /* Largest peak over all programs, bytes. */
 size_t hr_ledger_peak(const hr_ledger *l);
 

@@ -80,6 +80,7 @@ static hr_status start(hr_engine *e)
 {
     double begin = hr_now_s();
     HR_TRY(create_backend(e));
+    HR_TRY(hr_engine_measure(e, NULL, &e->memory));
     HR_TRY(hr_engine_size_cache(e));
     HR_TRY(create_programs(e));
     HR_TRY(hr_warm_up(&e->runner, &e->scheduler));

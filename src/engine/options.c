@@ -183,10 +183,9 @@ hr_status hr_engine_size_cache(hr_engine *e)
 {
     const headrace_options *o = &e->options;
     hr_build_options *b = &e->shapes.build;
-    hr_memory *m = &e->memory;
+    const hr_memory *m = &e->memory;
     size_t one = hr_engine_block_bytes(e), limit = (size_t)o->kv_cache_memory_bytes;
     int64_t want = o->max_num_seqs * b->table_width;
-    HR_TRY(hr_engine_measure(e, NULL, m));
     if (limit == 0) {
         size_t usable = m->available / 10 * 9, taken = m->weights + m->buffers + m->peak;
         limit = usable > taken ? usable - taken : 0;

@@ -42,7 +42,8 @@ hr_status hr_engine_plan_make(const headrace_options *o, hr_engine_plan *out)
     e->wake_fd = -1;
     hr_status st = hr_engine_open(e, o);
     if (!st) describe(e, out);
-    if (!st) st = hr_engine_measure(e, &out->ledger, &out->memory);
+    if (!st) st = hr_engine_measure(e, &out->ledger, &e->memory);
+    if (!st) out->memory = e->memory;
     if (!st) st = hr_engine_size_cache(e);
     if (!st) {
         out->blocks = e->shapes.build.blocks;

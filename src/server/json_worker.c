@@ -38,11 +38,9 @@ static void *work(void *self)
 
 static void take_parsed(evutil_socket_t fd, short what, void *self)
 {
-    (void)what;
+    (void)fd, (void)what;
     hr_json_worker *w = self;
-    uint64_t count;
-    ssize_t n = read(fd, &count, sizeof count);
-    (void)n;
+    hr_queue_clear_wake(&w->out);
     for (hr_queue_node *node; (node = hr_queue_try_pop(&w->out));)
         hr_connection_parsed(from_node(node));
 }

@@ -173,11 +173,9 @@ static hr_status begin_serving(life *f)
 
 static void on_load(evutil_socket_t fd, short what, void *self)
 {
-    (void)what;
+    (void)fd, (void)what;
     life *f = self;
-    uint64_t count;
-    ssize_t n = read(fd, &count, sizeof count);
-    (void)n;
+    hr_queue_clear_wake(&f->from_loader);
     loaded *l = (loaded *)hr_queue_try_pop(&f->from_loader);
     if (!l) return;
     hr_thread_join(&f->loader); /* this was its last act */

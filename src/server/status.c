@@ -35,19 +35,6 @@ void hr_route_load(hr_exchange *x)
     reply(x, "application/json", &body);
 }
 
-static void key_count(hr_json_writer *w, const char *key, const hr_counter *c)
-{
-    hr_json_add_i64(w, key, (int64_t)hr_counter_get(c));
-}
-
-/* An axis that the program has not is null. */
-static void key_axis(hr_json_writer *w, const char *key, int64_t v)
-{
-    hr_json_key(w, hr_str_c(key));
-    if (v) hr_json_i64(w, v);
-    else hr_json_null(w);
-}
-
 static void write_seconds(hr_json_writer *w, const hr_histogram *h)
 {
     hr_json_key(w, HR_STR("step_seconds"));
@@ -64,20 +51,7 @@ static void write_seconds(hr_json_writer *w, const hr_histogram *h)
 static void write_program(hr_json_writer *w, const hr_ledger_row *r)
 {
     hr_json_begin_object(w);
-    hr_json_key(w, HR_STR("program"));
-    hr_json_str(w, hr_str_c(hr_stage_name(r->stage)));
-    key_axis(w, "tokens", r->tokens);
-    key_axis(w, "requests", r->requests);
-    hr_json_key(w, HR_STR("backend"));
-    hr_json_str(w, hr_str_c(r->backend));
-    hr_json_key(w, HR_STR("activation"));
-    hr_json_str(w, hr_str_c(hr_dtype_name(r->activation)));
-    hr_json_add_i64(w, "steps", (int64_t)r->steps);
-    hr_json_add_i64(w, "peak_bytes", (int64_t)r->peak_bytes);
-    hr_json_add_f64(w, "compile_ms", r->compile_ms);
-    hr_json_add_f64(w, "warm_ms", r->warm_ms);
-    key_count(w, "calls", &r->calls);
-    key_count(w, "padding", &r->padding);
+    hr_ledger_add_members(w, r, true);
     write_seconds(w, &r->seconds);
     hr_json_end_object(w);
 }
@@ -102,14 +76,12 @@ static void write_ledger(hr_json_writer *w, hr_server *s)
     headrace_info info = { .size = sizeof info };
     headrace_info_get(s->engine, &info);
     hr_json_begin_object(w);
-    hr_json_key(w, HR_STR("headrace"));
-    hr_json_str(w, hr_str_c(headrace_version()));
-    hr_json_key(w, HR_STR("system_fingerprint"));
-    hr_json_str(w, hr_str_c(hr_openai_fingerprint(s)));
+    hr_json_add_str(w, "headrace", headrace_version());
+    hr_json_add_str(w, "system_fingerprint", hr_openai_fingerprint(s));
     hr_json_key(w, HR_STR("numerics"));
     hr_json_raw(w, hr_str_c(info.numerics));
     hr_json_add_f64(w, "compile_seconds", info.compile_s);
-    key_count(w, "late_compilations", &l->late);
+    hr_json_add_i64(w, "late_compilations", (int64_t)hr_counter_get(&l->late));
     hr_json_key(w, HR_STR("step_seconds_bounds"));
     hr_json_begin_array(w);
     for (size_t i = 0; i < HR_LEDGER_SECONDS; i++) hr_json_f64(w, hr_ledger_seconds[i]);

@@ -380,6 +380,7 @@ def test_a_second_signal_ends_it_at_once(up):
                     pass
     asyncio.run(twice())
     assert ended(s, 5) not in (0, -signal.SIGTERM), s.log
+    s.reader.join(5)  # the log is read by a thread
     assert "second signal" in s.log
 
 
