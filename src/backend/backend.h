@@ -40,6 +40,9 @@ typedef struct hr_execute_args {
 /* Implemented by ref, cpu and pjrt. */
 typedef struct hr_backend_vtable {
     const char *name;
+    /* Programs run in full: host inputs are put whole, padding included, and live counts are not
+     * looked at. */
+    bool static_shapes;
     void (*destroy)(hr_backend *b);
     hr_status (*compile)(hr_backend *b, const hr_graph *g, hr_program **out);
     void (*program_destroy)(hr_program *p);

@@ -2,7 +2,8 @@
  *
  * Engine thread; owns the arrays, allocated once for the largest buckets. Warm-up comes through
  * here with a dummy plan, so what is served and what was compiled cannot differ. Padding rows are
- * made safe as they are made: slot -1, length 0, the sampler's identity. */
+ * made safe as they are made: slot -1, length 0, the sampler's identity. A backend of static shapes
+ * computes them. */
 #include "engine/batch.h"
 
 #include <assert.h>
@@ -63,8 +64,11 @@ static void add_request(hr_batch *b, const hr_step_item *item)
 {
     int64_t i = b->n_requests++;
     const hr_block_list *blocks = &item->seq->blocks;
-    memcpy(b->block_tables + i * b->limits.table_width, blocks->ids,
-           (size_t)blocks->n * sizeof *blocks->ids);
+    int32_t *table = b->block_tables + i * b->limits.table_width;
+    memcpy(table, blocks->ids, (size_t)blocks->n * sizeof *blocks->ids);
+    if (b->limits.static_shapes)
+        memset(table + blocks->n, 0,
+               (size_t)(b->limits.table_width - blocks->n) * sizeof *blocks->ids);
     b->query_starts[i + 1] = (int32_t)b->n_tokens;
     b->seq_lens[i] = (int32_t)(item->start + item->count);
 }
@@ -80,6 +84,10 @@ static void pad_tokens(hr_batch *b, int64_t bucket)
         b->query_starts[i + 1] = (int32_t)b->n_tokens;
         b->seq_lens[i] = 0;
     }
+    int64_t unused = b->limits.requests - b->n_requests, width = b->limits.table_width;
+    if (b->limits.static_shapes)
+        memset(b->block_tables + b->n_requests * width, 0,
+               (size_t)(unused * width) * sizeof *b->block_tables);
 }
 
 void hr_batch_build(hr_batch *b, const hr_step_plan *plan, int64_t token_bucket,

@@ -10,6 +10,7 @@ typedef struct hr_batch_limits {
     int64_t requests;    /* last request bucket: B, and most sampler rows */
     int64_t table_width; /* W */
     int64_t block_size;
+    bool static_shapes; /* as the backend's: block tables are read whole, so they are padded, too */
 } hr_batch_limits;
 
 /* Arrays sized by the last buckets, filled for the bucket at hand. */
@@ -19,7 +20,7 @@ typedef struct hr_batch {
     int32_t *ids;                         /* [T] */
     int32_t *positions;                   /* [3,T], rows as far apart as the bucket is wide */
     int32_t *slots;                       /* [T], -1 in padding */
-    int32_t *block_tables;                /* [B,W] */
+    int32_t *block_tables;                /* [B,W]; padding: static_shapes 0, else stale */
     int32_t *query_starts;                /* [B+1]; past the last request: the number of tokens */
     int32_t *seq_lens;                    /* [B]; 0 past the last request */
     int32_t *rows;                        /* [R] token index that each sampler row reads */

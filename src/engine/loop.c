@@ -55,7 +55,8 @@ static hr_status create_programs(hr_engine *e)
     hr_batch_limits limits = { .tokens = hr_buckets_last(&e->shapes.tokens),
                                .requests = hr_buckets_last(&e->shapes.requests),
                                .table_width = b->table_width,
-                               .block_size = b->block_size };
+                               .block_size = b->block_size,
+                               .static_shapes = e->backend->v->static_shapes };
     hr_scheduler_options scheduler = {
         .max_num_seqs = e->options.max_num_seqs,
         .max_num_batched_tokens = e->options.max_num_batched_tokens,
