@@ -25,8 +25,9 @@ ROOMS = {
     "eval": ["engine"],
     "cli": ["engine", "server", "bench", "eval"],
 }
-# The engine creates backends by name (loop.c) and speaks to them through backend.h ever after.
-ONLY = {("engine", "cpu"): {"cpu/cpu.h"}, ("engine", "ref"): {"ref/ref.h"}}
+# The engine creates backends by name (devices.c) and speaks to them through backend.h ever after.
+ONLY = {("engine", "cpu"): {"cpu/cpu.h"}, ("engine", "ref"): {"ref/ref.h"},
+        ("engine", "pjrt"): {"pjrt/pjrt.h"}}
 # Headers that are doors; base, graph and backend are open by nature, kernels.def lists are read
 # by their own room.
 INNER = re.compile(r"(_int\.h|_internal\.h)$")

@@ -57,13 +57,18 @@ typedef void (*headrace_log_fn)(void *context, int level, const char *line);
 
 typedef struct headrace_options {
     size_t size;
-    const char *model;         /* directory, .gguf, packaged name or org/name; required */
-    const char *device;        /* "cpu" (NULL) or "ref", the naive reference interpreter */
-    const char *dtype;         /* "auto" (NULL) or "float32": no 8-bit activations */
-    const char *load_format;   /* "auto" (NULL) or "dummy": random weights from a config.json */
-    const char *isa;           /* NULL = HEADRACE_ISA, else the best the machine has */
-    const char *logprobs_mode; /* NULL = "raw_logprobs"; processed_logprobs, raw_logits,
-                                  processed_logits */
+    const char *model;          /* directory, .gguf, packaged name or org/name; required */
+    const char *device;         /* "cpu" (NULL), "ref", the naive reference interpreter, or
+                                   "pjrt:PATH", a PJRT plugin's shared object */
+    const char *device_options; /* "key=value,…" for a plugin's client, or NULL */
+    const char *dtype;          /* "auto" (NULL), "float32": no 8-bit activations; "bfloat16": on a
+                                   PJRT device, where it is auto's choice for float checkpoints */
+    const char *kv_cache_dtype; /* "auto" (NULL), as the activations; "float32"; "bfloat16": on a
+                                   PJRT device */
+    const char *load_format;    /* "auto" (NULL) or "dummy": random weights from a config.json */
+    const char *isa;            /* NULL = HEADRACE_ISA, else the best the machine has */
+    const char *logprobs_mode;  /* NULL = "raw_logprobs"; processed_logprobs, raw_logits,
+                                   processed_logits */
     const char *buckets_json; /* {"tokens":[…],"requests":[…]}; NULL = the lists of the flags */
     int threads;              /* 0 = min(affinity, cgroup quota) */
     int max_logprobs;         /* 20 */

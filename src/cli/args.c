@@ -125,6 +125,18 @@ hr_status hr_args_slurp(hr_arena *a, const char *path, hr_str *out)
     return st;
 }
 
+static hr_status join(hr_args *a, const char **field, const char *value)
+{
+    hr_buf text = { 0 };
+    if (*field) hr_buf_printf(&text, "%s,", *field);
+    hr_buf_add_c(&text, value);
+    const char *c = hr_buf_c(&text);
+    *field = hr_arena_copy(&a->arena, c, strlen(c));
+    hr_status st = hr_buf_status(&text);
+    hr_buf_deinit(&text);
+    return *field ? st : hr_fail(HR_RESOURCE_EXHAUSTED, "'%s'", value);
+}
+
 static hr_status set_field(hr_args *a, const hr_cli_flag *f, const char *value, void *base)
 {
     void *field = (char *)base + f->offset;
@@ -137,6 +149,7 @@ static hr_status set_field(hr_args *a, const hr_cli_flag *f, const char *value, 
         HR_TRY(hr_args_slurp(&a->arena, value, &text));
         *(const char **)field = text.p;
         return HR_OK;
+    case HR_FLAG_JOINED: return join(a, field, value);
     case HR_FLAG_INT: return parse_int(value, field);
     case HR_FLAG_I64: return parse_i64(value, field);
     case HR_FLAG_LENGTH:

@@ -22,6 +22,8 @@ enum {
     HR_CLI_BENCH_STARTUP = 256,
     HR_CLI_CHAT = 512,
     HR_CLI_COMPLETE = 1024,
+    HR_CLI_COMPILE = 2048,
+    HR_CLI_DEVICES = 4096,
 };
 
 typedef enum hr_cli_flag_kind {
@@ -33,6 +35,7 @@ typedef enum hr_cli_flag_kind {
     HR_FLAG_I64,    /* int64_t; 16.0, 1k and 1M are integers too */
     HR_FLAG_LENGTH, /* the same; auto = -1 */
     HR_FLAG_F64,    /* double */
+    HR_FLAG_JOINED, /* const char *, a flag given again adds to it after a comma */
     HR_FLAG_TEXTS,  /* hr_cli_list of const char *, a flag given again adds one */
     HR_FLAG_WORDS,  /* hr_cli_list of const char *: all arguments up to the next flag */
     HR_FLAG_IDS,    /* hr_cli_list of int64_t: 1,2,3 */
@@ -64,8 +67,8 @@ typedef struct hr_cli_command {
     hr_cli_list stop_token_ids, allowed_token_ids, logprob_token_ids; /* of int64_t */
     hr_cli_list bias_ids, bias_values;                                /* of int64_t, of double */
     hr_cli_list api_keys, served_names, allowed_origins;              /* of const char * */
-    const char *log_format, *generation_config, *kv_cache_dtype;
-    const char *fit_buckets;
+    const char *log_format, *generation_config;
+    const char *fit_buckets, *dump;
     int token_buckets, request_buckets;
     int no_generation_prompt, continue_final_message;
     int chat, json, stats, no_special, json_lines, spans;

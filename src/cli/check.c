@@ -88,8 +88,10 @@ static hr_status check_choice(const char *flag, const char *value, const char *f
 static hr_status check_choices(hr_args *a)
 {
     const hr_cli_command *c = &a->own;
+    const char *kv = a->options.kv_cache_dtype; /* bfloat16 is the engine's to allow */
+    if (kv && strcmp(kv, "bfloat16"))
+        HR_TRY(check_choice("--kv-cache-dtype", kv, "auto", "float32"));
     HR_TRY(check_choice("--log-format", c->log_format, "text", "json"));
-    HR_TRY(check_choice("--kv-cache-dtype", c->kv_cache_dtype, "auto", "float32"));
     HR_TRY(check_choice("--generation-config", c->generation_config, "auto", "vllm"));
     if (c->generation_config)
         a->options.use_generation_config = !strcmp(c->generation_config, "auto");
@@ -113,6 +115,22 @@ static hr_status check_serve(const hr_args *a)
                        o->stream_interval < 0 ? "--stream-interval" : "--max-request-bytes");
     if (!(o->shutdown_timeout >= 0 && o->shutdown_timeout <= 86400))
         return hr_fail(HR_INVALID_ARGUMENT, "--shutdown-timeout must be 0..86400 seconds");
+    return HR_OK;
+}
+
+static hr_status check_compile(const hr_args *a)
+{
+    if (a->own.dump) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "where to? headrace compile MODEL --dump DIR");
+}
+
+static hr_status check_devices(const hr_args *a)
+{
+    if (a->model)
+        return hr_fail(HR_INVALID_ARGUMENT, "'%s': devices takes no model; --device names one",
+                       a->model);
+    if (!a->options.device && a->options.device_options)
+        return hr_fail(HR_INVALID_ARGUMENT, "--device-option needs --device");
     return HR_OK;
 }
 
@@ -169,7 +187,9 @@ hr_status hr_args_check(hr_args *a)
     if (a->command == HR_CLI_GENERATE) HR_TRY(check_generate(a));
     if (a->command == HR_CLI_TOKENIZE) HR_TRY(check_tokenize(a));
     if (a->command == HR_CLI_RENDER) HR_TRY(check_render(a));
-    if (a->command & (HR_CLI_SERVE | HR_CLI_PLAN)) HR_TRY(check_serve(a));
+    if (a->command & (HR_CLI_SERVE | HR_CLI_PLAN | HR_CLI_COMPILE)) HR_TRY(check_serve(a));
+    if (a->command == HR_CLI_COMPILE) HR_TRY(check_compile(a));
+    if (a->command == HR_CLI_DEVICES) HR_TRY(check_devices(a));
     if (a->command == HR_CLI_BENCH_SERVE) HR_TRY(check_bench_serve(a));
     if (a->command & (HR_CLI_BENCH_THROUGHPUT | HR_CLI_BENCH_LATENCY | HR_CLI_BENCH_STARTUP))
         HR_TRY(check_bench_engine(a));

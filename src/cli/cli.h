@@ -9,6 +9,8 @@ int hr_cli_tokenize(hr_args *a);
 int hr_cli_render(hr_args *a);
 int hr_cli_serve(hr_args *a);
 int hr_cli_plan(hr_args *a);
+int hr_cli_compile(hr_args *a);
+int hr_cli_devices(hr_args *a);
 int hr_cli_bench_serve(hr_args *a);
 int hr_cli_bench_throughput(hr_args *a);
 int hr_cli_bench_latency(hr_args *a);

@@ -27,6 +27,15 @@ static const command commands[] = {
       "usage: headrace plan MODEL [flags]\n\n"
       "Reads a checkpoint's headers, no weight, and tells what serving it with these flags "
       "takes;\nfails where the machine cannot hold it.\n\n" },
+    { "compile", HR_CLI_COMPILE, hr_cli_compile, "every program's StableHLO, without weights",
+      "usage: headrace compile MODEL --dump DIR [flags]\n\n"
+      "Writes DIR/backbone_t16.mlir and so on, the text that a PJRT device would be given; no "
+      "plugin is\nneeded.\n\n" },
+    { "devices", HR_CLI_DEVICES, hr_cli_devices, "what --device can name here",
+      "usage: headrace devices [--device NAME] [flags]\n\n"
+      "Lists the native backend and the PJRT plugins found: those that HEADRACE_PJRT_PLUGINS "
+      "names, with\ncolons between, and those of installed Python packages. With --device opens "
+      "that one and tells what it\nsays of itself.\n\n" },
     { "generate", HR_CLI_GENERATE, hr_cli_generate, "answer prompts, without a server",
       "usage: headrace generate MODEL -p TEXT [flags]\n\n"
       "MODEL is a folder in Hugging Face layout, a .gguf file, a packaged model (smollm2-135m), "

@@ -17,62 +17,6 @@ size_t hr_programs_count(const hr_shapes *s)
     return t + t * r + r + 2;
 }
 
-/* ---- graphs -------------------------------------------------------------------------------- */
-
-static hr_build_options build_options(const hr_programs *p, int64_t tokens)
-{
-    hr_build_options o = p->shapes.build;
-    o.tokens = tokens;
-    return o;
-}
-
-static hr_status build_select(const hr_programs *p, int64_t tokens, int64_t rows, hr_graph **out)
-{
-    HR_TRY(hr_graph_create("select", out));
-    hr_graph *g = *out;
-    int64_t hidden = hr_model_config(p->model)->hidden;
-    hr_value *x = hr_graph_input(g, "hidden", p->shapes.build.activation, HR_SHAPE(tokens, hidden),
-                                 HR_LIVE_TOKENS);
-    hr_value *at = hr_graph_input(g, "rows", HR_DTYPE_I32, HR_SHAPE(rows), HR_LIVE_ROWS);
-    hr_graph_output(g, "selected", hr_op_gather_rows(g, x, at));
-    return hr_graph_finish(g);
-}
-
-/* The lm_head, then the sampler or the prompt's log-probabilities. */
-static hr_status build_head(const hr_programs *p, hr_stage stage, int64_t rows, hr_graph **out)
-{
-    HR_TRY(hr_graph_create(hr_stage_name(stage), out));
-    hr_graph *g = *out;
-    hr_build_options o = build_options(p, 0);
-    hr_value *x = hr_graph_input(g, "selected", o.activation,
-                                 HR_SHAPE(rows, hr_model_config(p->model)->hidden), HR_LIVE_ROWS);
-    hr_value *logits = hr_model_build_head(g, p->model, x, &o);
-    if (stage == HR_STAGE_SAMPLER) hr_sampler_build(g, logits, &p->shapes.sampler);
-    else hr_sampler_build_prompt(g, logits, &p->shapes.sampler);
-    return hr_graph_finish(g);
-}
-
-static hr_status build_tables(const hr_programs *p, hr_graph **out)
-{
-    HR_TRY(hr_graph_create("tables", out));
-    hr_sampler_build_tables(*out, &p->shapes.sampler);
-    return hr_graph_finish(*out);
-}
-
-static hr_status build_graph(const hr_programs *p, const hr_ledger_row *r, hr_graph **out)
-{
-    hr_build_options o = build_options(p, r->tokens);
-    switch (r->stage) {
-    case HR_STAGE_BACKBONE: return hr_model_build_backbone(p->model, &o, out);
-    case HR_STAGE_SELECT: return build_select(p, r->tokens, r->requests, out);
-    case HR_STAGE_SAMPLER:
-    case HR_STAGE_PROMPT: return build_head(p, r->stage, r->requests, out);
-    case HR_STAGE_TABLES: return build_tables(p, out);
-    case HR_STAGE_COUNT: break;
-    }
-    return hr_fail(HR_INTERNAL, "stage %d", (int)r->stage);
-}
-
 /* ---- binding ------------------------------------------------------------------------------- */
 
 static hr_status create_buffer(hr_programs *p, hr_dtype dtype, hr_shape shape, hr_buffer **out)
@@ -164,7 +108,7 @@ static hr_status compile_slot(hr_programs *p, hr_program_slot *s)
 {
     double start = hr_now_s();
     hr_graph *g = NULL;
-    hr_status st = build_graph(p, s->row, &g);
+    hr_status st = hr_program_graph(&p->shapes, p->model, s->row, &g);
     if (!st) st = check_boundary(p, s->row, g);
     if (!st) st = hr_backend_compile(p->backend, g, &s->program);
     if (!st) st = bind(p, s, g);
@@ -313,7 +257,6 @@ hr_status hr_programs_create(const hr_shapes *shapes, hr_backend *backend, const
     hr_programs *p = hr_new0(hr_programs);
     if (!p) return hr_fail(HR_RESOURCE_EXHAUSTED, "programs");
     p->shapes = *shapes;
-    p->shapes.build.requests = hr_buckets_last(&shapes->requests);
     p->backend = backend;
     p->model = model;
     p->batch = batch;

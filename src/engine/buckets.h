@@ -68,6 +68,11 @@ HR_MUST_USE hr_status hr_programs_create(const hr_shapes *shapes, hr_backend *ba
 void hr_programs_destroy(hr_programs *p);
 size_t hr_programs_count(const hr_shapes *shapes);
 
+/* graphs.c: the graph of a program, for its ledger row's bucket. The caller destroys it, also when
+ * building failed half way. */
+HR_MUST_USE hr_status hr_program_graph(const hr_shapes *shapes, const hr_model *model,
+                                       const hr_ledger_row *r, hr_graph **out);
+
 /* The slot of a stage for bucket indices (ignored where the stage has no such axis), compiled: at
  * start, on demand under HR_LATE_EAGER, else as a late compile by policy. `caller` is for the
  * message. */

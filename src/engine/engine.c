@@ -34,19 +34,21 @@ static hr_status keep_options(hr_engine *e, const headrace_options *o)
                        "headrace_options_init",
                        o->size, sizeof *o);
     e->options = *o;
-    const char **texts[] = {
-        &e->options.model,         &e->options.device,
-        &e->options.dtype,         &e->options.load_format,
-        &e->options.isa,           &e->options.logprobs_mode,
-        &e->options.buckets_json,  &e->options.scheduling_policy,
-        &e->options.chat_template, &e->options.override_generation_config_json
-    };
+    const char **texts[] = { &e->options.model,
+                             &e->options.device,
+                             &e->options.dtype,
+                             &e->options.load_format,
+                             &e->options.isa,
+                             &e->options.logprobs_mode,
+                             &e->options.buckets_json,
+                             &e->options.scheduling_policy,
+                             &e->options.chat_template,
+                             &e->options.override_generation_config_json,
+                             &e->options.device_options,
+                             &e->options.kv_cache_dtype };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) HR_TRY(keep(e, texts[i]));
     if (!e->options.model) return hr_fail(HR_INVALID_ARGUMENT, "no model was named");
-    const char *device = e->options.device;
-    if (device && strcmp(device, "cpu") && strcmp(device, "ref"))
-        return hr_fail(HR_INVALID_ARGUMENT, "--device %s: this build has cpu and ref", device);
-    return HR_OK;
+    return hr_device_parse(e->options.device, e->options.device_options, &e->device);
 }
 
 static hr_status load_model(hr_engine *e)

@@ -2,6 +2,7 @@
 #ifndef HEADRACE_ENGINE_ENGINE_INT_H
 #define HEADRACE_ENGINE_ENGINE_INT_H
 
+#include "engine/devices.h"
 #include "engine/engine.h"
 #include "engine/measure.h"
 #include "engine/stops.h"
@@ -95,6 +96,7 @@ struct headrace_engine {
     hr_tokenizer *tokenizer; /* owned; NULL = the checkpoint has none */
     size_t longest_token;    /* bytes; 0 = not known */
     hr_str chat_template;    /* borrowed from the model or the options; n 0 = none */
+    hr_device device;        /* its strings are the options' */
     hr_shapes shapes;
     hr_policy policy;
     hr_dtype activation;

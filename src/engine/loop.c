@@ -7,19 +7,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "cpu/cpu.h"
 #include "engine/engine_int.h"
-#include "ref/ref.h"
 
 /* ---- start ----------------------------------------------------------------------------------- */
-
-static hr_status create_backend(hr_engine *e)
-{
-    if (e->options.device && !strcmp(e->options.device, "ref"))
-        return hr_ref_backend_create(&e->backend);
-    hr_cpu_options o = { .threads = e->options.threads, .isa = e->options.isa };
-    return hr_cpu_backend_create(&o, &e->backend);
-}
 
 static hr_status create_step_message(hr_engine *e, hr_step_message **out)
 {
@@ -80,7 +70,7 @@ static hr_status create_programs(hr_engine *e)
 static hr_status start(hr_engine *e)
 {
     double begin = hr_now_s();
-    HR_TRY(create_backend(e));
+    HR_TRY(hr_device_create(&e->device, &e->options, &e->backend));
     HR_TRY(hr_engine_measure(e, NULL, &e->memory));
     HR_TRY(hr_engine_size_cache(e));
     HR_TRY(create_programs(e));

@@ -2,7 +2,9 @@
  *
  * Any thread; owns a backend of its own for the while. A plan's working memory comes out of its
  * memory plan to the byte, and a packed weight's size follows from its descriptor, so the KV cache
- * can be given what is really left, and `headrace plan` can say so before a checkpoint is read. */
+ * can be given what is really left, and `headrace plan` can say so before a checkpoint is read.
+ * A plugin's device tells nobody before it has compiled, so for it the native plan and this
+ * machine's memory are an estimate; --kv-cache-memory-bytes says better where it is known. */
 #include "engine/measure.h"
 
 #include <stdio.h>

@@ -10,18 +10,40 @@
 
 #define MIB ((size_t)1 << 20)
 
+/* A dtype's name, or auto (NULL) for `otherwise`. Only a plugin's device computes in bfloat16. */
+static hr_status choose_dtype(const hr_engine *e, const char *flag, const char *name,
+                              hr_dtype otherwise, hr_dtype *out)
+{
+    bool pjrt = e->device.kind == HR_DEVICE_PJRT;
+    *out = otherwise;
+    if (!name || !strcmp(name, "auto")) return HR_OK;
+    *out = !strcmp(name, "float32") ? HR_DTYPE_F32 : HR_DTYPE_BF16;
+    if (*out == HR_DTYPE_F32 || (pjrt && !strcmp(name, "bfloat16"))) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "%s %s: on this device it is auto%s or float32", flag, name,
+                   pjrt ? ", bfloat16" : "");
+}
+
 static hr_status resolve_dtype(hr_engine *e)
 {
-    const char *dtype = e->options.dtype ? e->options.dtype : "auto";
-    bool is_auto = !strcmp(dtype, "auto");
-    if (!is_auto && strcmp(dtype, "float32"))
-        return hr_fail(HR_INVALID_ARGUMENT,
-                       "--dtype %s: this backend computes with auto or float32 activations", dtype);
-    e->shapes.build.activation = HR_DTYPE_F32;
-    e->shapes.build.kv_dtype = HR_DTYPE_F32;
-    e->shapes.build.rows =
-        is_auto && hr_model_has_blocks(e->model) ? HR_ROWS_INT8_32 : HR_ROWS_FLOAT;
+    const headrace_options *o = &e->options;
+    hr_build_options *b = &e->shapes.build;
+    bool blocks = hr_model_has_blocks(e->model), is_auto = !o->dtype || !strcmp(o->dtype, "auto");
+    bool pjrt = e->device.kind == HR_DEVICE_PJRT;
+    hr_dtype natural = pjrt && !blocks ? HR_DTYPE_BF16 : HR_DTYPE_F32;
+    HR_TRY(choose_dtype(e, "--dtype", o->dtype, natural, &b->activation));
+    HR_TRY(choose_dtype(e, "--kv-cache-dtype", o->kv_cache_dtype, b->activation, &b->kv_dtype));
+    b->rows = is_auto && blocks ? HR_ROWS_INT8_32 : HR_ROWS_FLOAT;
     return HR_OK;
+}
+
+/* What only the native backend looks at is not taken and forgotten. */
+static hr_status check_device(const hr_engine *e)
+{
+    const headrace_options *o = &e->options;
+    if (e->device.kind != HR_DEVICE_PJRT || (!o->isa && !o->threads)) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "%s is the native backend's: a plugin chooses its own%s",
+                   o->isa ? "--isa" : "--threads",
+                   o->isa ? "" : " (XLA's CPU plugin reads PJRT_NPROC)");
 }
 
 static hr_status check_not_negative(const headrace_options *o)
@@ -134,6 +156,7 @@ hr_status hr_engine_resolve(hr_engine *e)
     e->shapes.late = o->enforce_eager         ? HR_LATE_EAGER
                      : o->check_recompilation ? HR_LATE_FATAL
                                               : HR_LATE_COUNT;
+    HR_TRY(check_device(e));
     HR_TRY(resolve_policy(e));
     HR_TRY(resolve_lengths(e));
     HR_TRY(resolve_buckets(e));

@@ -1,0 +1,130 @@
+/* From a device's name to its backend.
+ *
+ * Any thread. The one place that knows which backends there are: everything else speaks to them
+ * through backend.h. A build without the PJRT header has no PJRT room, and says so. */
+#include "engine/devices.h"
+
+#include <string.h>
+
+#include "cpu/cpu.h"
+#ifdef HR_HAVE_PJRT
+#include "pjrt/pjrt.h"
+#endif
+#include "ref/ref.h"
+
+static const char prefix[] = "pjrt:";
+
+/* Every part is KEY=VALUE; what the keys mean is the plugin's business. */
+static hr_status check_options(const char *options)
+{
+    hr_str rest = hr_str_c(options);
+    while (true) {
+        size_t comma = hr_str_find(rest, HR_STR(","), 0);
+        hr_str part = hr_str_slice(rest, 0, comma == SIZE_MAX ? rest.n : comma);
+        size_t equals = hr_str_find(part, HR_STR("="), 0);
+        if (equals == 0 || equals == SIZE_MAX)
+            return hr_fail(HR_INVALID_ARGUMENT, "--device-option '%.*s': it is KEY=VALUE",
+                           HR_STR_ARG(part));
+        if (comma == SIZE_MAX) return HR_OK;
+        rest = hr_str_slice(rest, comma + 1, rest.n);
+    }
+}
+
+static hr_status parse_pjrt(const char *name, const char *options, hr_device *out)
+{
+    *out = (hr_device){ HR_DEVICE_PJRT, name + strlen(prefix), options };
+    if (!*out->plugin)
+        return hr_fail(HR_INVALID_ARGUMENT, "--device pjrt: names no plugin; it is pjrt:PATH, and "
+                                            "headrace devices lists the paths");
+    if (options) HR_TRY(check_options(options));
+#ifdef HR_HAVE_PJRT
+    return HR_OK;
+#else
+    return hr_fail(HR_FAILED_PRECONDITION,
+                   "--device %s: this build has no PJRT backend; run tools/setup.sh pjrt and build "
+                   "again",
+                   name);
+#endif
+}
+
+hr_status hr_device_parse(const char *name, const char *options, hr_device *out)
+{
+    if (name && !strncmp(name, prefix, strlen(prefix))) return parse_pjrt(name, options, out);
+    *out = (hr_device){ .kind = HR_DEVICE_CPU };
+    if (name && !strcmp(name, "ref")) out->kind = HR_DEVICE_REF;
+    else if (name && strcmp(name, "cpu"))
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "--device %s: it is cpu, ref or pjrt:PATH, the path of a PJRT plugin's "
+                       "shared object; headrace devices lists them",
+                       name);
+    if (!options) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT,
+                   "--device-option %s: only a plugin takes options, and the "
+                   "device is %s",
+                   options, name ? name : "cpu");
+}
+
+#ifdef HR_HAVE_PJRT
+static hr_pjrt_options pjrt_options(const hr_device *d)
+{
+    return (hr_pjrt_options){ .plugin = d->plugin, .create_options = d->options };
+}
+#endif
+
+hr_status hr_device_create(const hr_device *d, const headrace_options *o, hr_backend **out)
+{
+    hr_cpu_options cpu = { .threads = o->threads, .isa = o->isa };
+    *out = NULL;
+    switch (d->kind) {
+    case HR_DEVICE_CPU: return hr_cpu_backend_create(&cpu, out);
+    case HR_DEVICE_REF: return hr_ref_backend_create(out);
+    case HR_DEVICE_PJRT: break;
+    }
+#ifdef HR_HAVE_PJRT
+    hr_pjrt_options pjrt = pjrt_options(d);
+    return hr_pjrt_backend_create(&pjrt, out);
+#else
+    return hr_fail(HR_INTERNAL, "a PJRT device in a build without PJRT");
+#endif
+}
+
+/* A member's text value in what numerics wrote: "isa":"avx2". */
+static hr_str text_member(hr_str json, hr_str key)
+{
+    size_t at = hr_str_find(json, key, 0);
+    if (at == SIZE_MAX) return (hr_str){ 0 };
+    at += key.n;
+    size_t end = hr_str_find(json, HR_STR("\""), at);
+    return hr_str_slice(json, at, end == SIZE_MAX ? json.n : end);
+}
+
+static hr_status describe_cpu(hr_buf *out)
+{
+    hr_cpu_options o = { .threads = 1, .weights = HR_CPU_WEIGHTS_MEASURE };
+    hr_backend *b = NULL;
+    hr_buf numerics = { 0 };
+    HR_TRY(hr_cpu_backend_create(&o, &b));
+    b->v->numerics(b, &numerics);
+    hr_str isa = text_member(hr_buf_str(&numerics), HR_STR("\"isa\":\""));
+    hr_buf_printf(out, "cpu: native, %.*s, %d threads\n", HR_STR_ARG(isa), hr_cpu_thread_limit());
+    hr_buf_deinit(&numerics);
+    hr_backend_destroy(b);
+    return hr_buf_status(out);
+}
+
+hr_status hr_device_describe(const hr_device *d, hr_buf *out)
+{
+    switch (d->kind) {
+    case HR_DEVICE_CPU: return describe_cpu(out);
+    case HR_DEVICE_REF:
+        hr_buf_add_c(out, "ref: the naive reference interpreter\n");
+        return hr_buf_status(out);
+    case HR_DEVICE_PJRT: break;
+    }
+#ifdef HR_HAVE_PJRT
+    hr_pjrt_options pjrt = pjrt_options(d);
+    return hr_pjrt_describe(&pjrt, out);
+#else
+    return hr_fail(HR_INTERNAL, "a PJRT device in a build without PJRT");
+#endif
+}

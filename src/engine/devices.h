@@ -1,0 +1,30 @@
+/* Devices: what --device can name, and what there is to name. A door for the command. */
+#ifndef HEADRACE_ENGINE_DEVICES_H
+#define HEADRACE_ENGINE_DEVICES_H
+
+#include "backend/backend.h"
+#include "headrace/headrace.h"
+
+typedef enum hr_device_kind { HR_DEVICE_CPU, HR_DEVICE_REF, HR_DEVICE_PJRT } hr_device_kind;
+
+typedef struct hr_device {
+    hr_device_kind kind;
+    const char *plugin;  /* PJRT: path of the shared object; borrowed from the name */
+    const char *options; /* PJRT: "key=value,…" or NULL; borrowed */
+} hr_device;
+
+/* "cpu" (NULL), "ref" or "pjrt:PATH", with its options. INVALID_ARGUMENT names what there is,
+ * FAILED_PRECONDITION what this build lacks. */
+HR_MUST_USE hr_status hr_device_parse(const char *name, const char *options, hr_device *out);
+/* Its backend. `o` has the native backend's threads and instruction set. */
+HR_MUST_USE hr_status hr_device_create(const hr_device *d, const headrace_options *o,
+                                       hr_backend **out);
+
+/* Text for `headrace devices`: what a device says of itself, a line each. */
+HR_MUST_USE hr_status hr_device_describe(const hr_device *d, hr_buf *out);
+/* A line for each device that --device could name here: the native ones, the plugins that
+ * HEADRACE_PJRT_PLUGINS lists (separated by colons) and those that Python packages brought. Opens
+ * none of them. */
+HR_MUST_USE hr_status hr_devices_list(hr_buf *out);
+
+#endif
