@@ -1,0 +1,126 @@
+"""What --device can name, the plugins that are found, and the programs written as StableHLO."""
+import pathlib
+
+import pytest
+
+import make_tiny
+from test_cli import headrace, wrong
+
+LACKING = "this build has no PJRT backend; run tools/setup.sh pjrt and build again"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("devices") / "tiny"
+    make_tiny.hf(path, "llama")
+    return path
+
+
+@pytest.fixture(scope="module")
+def has_pjrt():
+    return LACKING not in headrace("devices").stdout
+
+
+def listed(env):
+    r = headrace("devices", env=env)
+    assert r.returncode == 0 and r.stderr == "", r.stderr
+    return r.stdout.splitlines()
+
+
+def test_native_devices_come_first():
+    first, second, *_ = listed({})
+    assert first.startswith("cpu: native, ") and first.endswith(" threads")
+    assert second == "ref: the naive reference interpreter"
+
+
+def test_plugins_of_the_environment(tmp_path):
+    there = tmp_path / "my_pjrt_plugin.so"
+    there.touch()
+    lines = listed({"HEADRACE_PJRT_PLUGINS": f"{there}::/no/such/libtpu.so"})
+    assert f"pjrt:{there}: a plugin" in lines
+    assert "pjrt:/no/such/libtpu.so: Google TPU, but there is no such file" in lines
+
+
+def test_plugins_of_python_packages(tmp_path):
+    site = tmp_path / "a [venv]*" / "lib/python3.11/site-packages"
+    for path in ("libtpu/libtpu.so", "jax_plugins/xla_cuda13/xla_cuda_plugin.so",
+                 "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so", "jax_plugins/xla_cuda13/versions.so"):
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).touch()
+    ours = [line for line in listed({"VIRTUAL_ENV": str(tmp_path / "a [venv]*")})
+            if str(tmp_path) in line]
+    assert ours == [f"pjrt:{site}/libtpu/libtpu.so: Google TPU",
+                    f"pjrt:{site}/jax_plugins/xla_cuda13/xla_cuda_plugin.so: NVIDIA GPU",
+                    f"pjrt:{site}/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so: XLA on this CPU"]
+
+
+def test_one_device():
+    r = headrace("devices", "--device", "cpu")
+    assert r.returncode == 0 and r.stdout.startswith("cpu: native, ")
+
+
+@pytest.mark.parametrize("arguments,naming", [
+    (("--device", "tpu"), "--device tpu: it is cpu, ref or pjrt:PATH"),
+    (("--device", "pjrt:"), "names no plugin"),
+    (("--device", "cpu", "--device-option", "a=1"), "only a plugin takes options"),
+    (("--device", "pjrt:x.so", "--device-option", "a=1", "--device-option", "b"), "'b'"),
+    (("--device", "pjrt:x.so", "--device-option", "=1"), "KEY=VALUE"),
+])
+def test_devices_that_are_none(model, arguments, naming):
+    wrong("devices", *arguments, status=1, naming=naming)
+    wrong("generate", model, "-p", "a", *arguments, status=1, naming=naming)
+
+
+def test_command_lines_refused():
+    wrong("devices", "model", status=2, naming="takes no model")
+    wrong("devices", "--device-option", "a=1", status=2, naming="needs --device")
+    wrong("compile", "model", status=2, naming="--dump DIR")
+    wrong("compile", "--dump", "there", status=2, naming="which model")
+
+
+def test_a_plugin_that_is_not_there(model, has_pjrt):
+    naming = "/no/such/plugin.so" if has_pjrt else LACKING
+    wrong("devices", "--device", "pjrt:/no/such/plugin.so", status=1, naming=naming)
+    wrong("generate", model, "-p", "a", "--device", "pjrt:/no/such/plugin.so", status=1,
+          naming=naming)
+
+
+def test_flags_of_the_native_backend(model, has_pjrt):
+    for flag, value in ("--isa", "scalar"), ("--threads", 2):
+        wrong("generate", model, "-p", "a", "--device", "pjrt:x.so", flag, value, status=1,
+              naming=flag if has_pjrt else LACKING)
+
+
+@pytest.mark.parametrize("flag", ["--dtype", "--kv-cache-dtype"])
+def test_bfloat16_is_a_plugins(model, flag):
+    wrong("generate", model, "-p", "a", flag, "bfloat16", status=1,
+          naming=f"{flag} bfloat16: on this device it is auto or float32")
+
+
+def test_programs_are_written(model, has_pjrt, tmp_path):
+    to = tmp_path / "programs"
+    command = ("compile", model, "--dump", to, "--max-num-seqs", 4, "--max-num-batched-tokens", 32)
+    if not has_pjrt:
+        wrong(*command, status=1, naming=LACKING)
+        return
+    r = headrace(*command)
+    assert r.returncode == 0, r.stderr
+    files = [pathlib.Path(line) for line in r.stdout.splitlines()]
+    assert [f.name for f in files] == [
+        "backbone_t16.mlir", "backbone_t32.mlir", "select_t16_r4.mlir", "select_t32_r4.mlir",
+        "sampler_r4.mlir", "prompt_logprobs_r4.mlir", "tables.mlir"]
+    assert sorted(to.iterdir()) == sorted(files)
+    for f in files:
+        assert "@main" in f.read_text()
+    assert "bf16" in (to / "backbone_t16.mlir").read_text()
+    again = {f.name: f.read_bytes() for f in files}
+    assert headrace(*command, "--dtype", "float32").returncode == 0
+    assert "bf16" not in (to / "backbone_t16.mlir").read_text().replace("bf16_", "")
+    assert headrace(*command).returncode == 0
+    assert again == {f.name: f.read_bytes() for f in files}
+
+
+def test_a_folder_that_cannot_be_made(model, has_pjrt, tmp_path):
+    (tmp_path / "file").touch()
+    wrong("compile", model, "--dump", tmp_path / "file" / "x", status=1,
+          naming=str(tmp_path / "file") if has_pjrt else LACKING)
