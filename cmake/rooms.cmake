@@ -5,6 +5,24 @@ foreach(room base graph passes backend ref cpu model sampler text text/jinja eng
     list(APPEND HR_SOURCES ${files})
 endforeach()
 list(APPEND HR_SOURCES ${CMAKE_SOURCE_DIR}/src/cpu/kernels/table.c)
+
+# The PJRT room needs the header of PJRT's C API, which tools/setup.sh fetches with a plugin. It is
+# looked for at every configure, not only at the first: it may come later.
+set(HR_PJRT_INCLUDE ${CMAKE_SOURCE_DIR}/.cache/pjrt/xla_plugins/xla_cpu_pjrt/include
+    CACHE PATH "folder of pjrt_c_api.h")
+file(GLOB pjrt_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/pjrt/*.c)
+set(HR_HAVE_PJRT OFF)
+if(EXISTS ${HR_PJRT_INCLUDE}/pjrt_c_api.h)
+    if("${CMAKE_SOURCE_DIR}/src/pjrt/hlo.c" IN_LIST pjrt_files)
+        set(HR_HAVE_PJRT ON)
+        list(APPEND HR_SOURCES ${pjrt_files})
+        list(APPEND HR_LIBS ${CMAKE_DL_LIBS})
+        include_directories(SYSTEM ${HR_PJRT_INCLUDE})
+        add_compile_definitions(HR_HAVE_PJRT=1)
+    endif()
+else()
+    message(STATUS "no PJRT backend: pjrt_c_api.h is missing (tools/setup.sh pjrt would add it)")
+endif()
 file(GLOB HR_CLI_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.c)
 
 # Kernels. A family in kernels/family/ is written once on vec.h and compiled per ISA; a file named

