@@ -1,0 +1,211 @@
+/* Buffers and weights on the device.
+ *
+ * Engine thread. PJRT buffers never change: whoever writes makes a new one, so hr_buffer is a name
+ * whose device buffer is replaced, by a put or by an execute. Copies are whole; a shorter one goes
+ * through bounce memory that is made once. Weights are read and uploaded by the first program that
+ * wants them and shared by the rest. */
+#include "base/sync.h"
+#include "pjrt/pjrt_int.h"
+
+/* The alignment at which plugins copy, and may take memory, without a detour. */
+enum { ALIGNMENT = 64 };
+
+static PJRT_Buffer_Type element_type(hr_hlo_type t)
+{
+    switch (t) {
+    case HR_HLO_F32: return PJRT_Buffer_Type_F32;
+    case HR_HLO_BF16: return PJRT_Buffer_Type_BF16;
+    case HR_HLO_F16: return PJRT_Buffer_Type_F16;
+    case HR_HLO_F64: return PJRT_Buffer_Type_F64;
+    case HR_HLO_I1: return PJRT_Buffer_Type_PRED;
+    case HR_HLO_I8: return PJRT_Buffer_Type_S8;
+    case HR_HLO_UI8: return PJRT_Buffer_Type_U8;
+    case HR_HLO_UI16: return PJRT_Buffer_Type_U16;
+    case HR_HLO_I32: return PJRT_Buffer_Type_S32;
+    case HR_HLO_UI32: return PJRT_Buffer_Type_U32;
+    case HR_HLO_I64: return PJRT_Buffer_Type_S64;
+    case HR_HLO_UI64: return PJRT_Buffer_Type_U64;
+    }
+    return PJRT_Buffer_Type_INVALID;
+}
+
+void hr_pjrt_buffer_free(hr_pjrt *b, PJRT_Buffer *x)
+{
+    PJRT_Buffer_Destroy_Args args = { .struct_size = PJRT_Buffer_Destroy_Args_STRUCT_SIZE,
+                                      .buffer = x };
+    if (x) hr_pjrt_ignore(b->api, b->api->PJRT_Buffer_Destroy(&args));
+}
+
+hr_status hr_pjrt_upload(hr_pjrt *b, const void *host, const hr_hlo_shape *shape, PJRT_Buffer **out)
+{
+    PJRT_Client_BufferFromHostBuffer_Args args = {
+        .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE,
+        .client = b->client,
+        .data = host,
+        .type = element_type(shape->type),
+        .dims = shape->dim,
+        .num_dims = (size_t)shape->rank,
+        .host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall,
+        .device = b->device,
+    };
+    *out = NULL;
+    HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_Client_BufferFromHostBuffer(&args), "upload"));
+    hr_status st = hr_pjrt_await(b->api, args.done_with_host_buffer, "upload");
+    if (!st && !args.buffer) st = hr_fail(HR_INTERNAL, "pjrt: upload: the plugin gives no buffer");
+    if (st) hr_pjrt_buffer_free(b, args.buffer);
+    else *out = args.buffer;
+    return st;
+}
+
+static hr_status add_weight(hr_pjrt *b, const hr_hlo_argument *a, PJRT_Buffer **out)
+{
+    size_t bytes = hr_hlo_shape_bytes(&a->shape);
+    HR_TRY(
+        hr_grow((void **)&b->weights, &b->weights_capacity, b->n_weights + 1, sizeof *b->weights));
+    void *host = hr_alloc_aligned(bytes ? bytes : 1, ALIGNMENT);
+    if (!host) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: weight %s", a->weight->name);
+    hr_status st = hr_hlo_part_read(a, host);
+    if (!st) st = hr_pjrt_upload(b, host, &a->shape, out);
+    hr_free(host);
+    if (st) return hr_fail_prefix(st, "weight %s", a->weight->name);
+    b->weights[b->n_weights++] = (hr_pjrt_weight){ a->weight, a->part, *out };
+    b->weight_bytes += bytes;
+    return HR_OK;
+}
+
+hr_status hr_pjrt_weight_get(hr_pjrt *b, const hr_hlo_argument *a, PJRT_Buffer **out)
+{
+    for (size_t i = 0; i < b->n_weights; i++) {
+        if (b->weights[i].weight != a->weight || b->weights[i].part != a->part) continue;
+        *out = b->weights[i].device;
+        return HR_OK;
+    }
+    double begin = hr_now_s();
+    hr_status st = add_weight(b, a, out);
+    b->base.weights_s += hr_now_s() - begin;
+    return st;
+}
+
+void hr_pjrt_weights_deinit(hr_pjrt *b)
+{
+    for (size_t i = 0; i < b->n_weights; i++) hr_pjrt_buffer_free(b, b->weights[i].device);
+    hr_free(b->weights);
+    b->weights = NULL;
+    b->n_weights = 0;
+}
+
+static hr_hlo_shape shape_of(const hr_tensor_desc *d)
+{
+    hr_hlo_shape s = { .type = hr_hlo_type_of(d->dtype), .rank = d->shape.rank };
+    for (int i = 0; i < s.rank; i++) s.dim[i] = d->shape.dim[i];
+    return s;
+}
+
+/* A new buffer's memory is that of a zeroed host buffer: PJRT's own fresh buffers hold anything. */
+static hr_status make_zeroed(hr_buffer *x)
+{
+    hr_hlo_shape shape = shape_of(&x->desc);
+    void *zeros = hr_alloc_aligned(x->bytes ? x->bytes : 1, ALIGNMENT);
+    if (!zeros) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: buffer of %zu bytes", x->bytes);
+    memset(zeros, 0, x->bytes);
+    hr_status st = hr_pjrt_upload(x->owner, zeros, &shape, &x->device);
+    hr_free(zeros);
+    return st;
+}
+
+hr_status hr_pjrt_buffer_create(hr_backend *b, const hr_tensor_desc *d, hr_buffer **out)
+{
+    hr_buffer *x = hr_new0(hr_buffer);
+    if (!x) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: buffer");
+    x->owner = (hr_pjrt *)b;
+    x->desc = *d;
+    x->bytes = (size_t)hr_shape_count(d->shape) * hr_dtype_size(d->dtype);
+    hr_status st = make_zeroed(x);
+    if (st) hr_pjrt_buffer_destroy(x);
+    else *out = x;
+    return st;
+}
+
+void hr_pjrt_buffer_destroy(hr_buffer *x)
+{
+    if (!x) return;
+    hr_pjrt_buffer_free(x->owner, x->device);
+    hr_free(x->host);
+    hr_free(x);
+}
+
+bool hr_pjrt_lost(const hr_buffer *x)
+{
+    const hr_pjrt *b = x->owner;
+    for (size_t i = 0; x->writer && i < HR_PJRT_FAILURES; i++)
+        if (b->failed[i] == x->writer) return true;
+    return !x->device;
+}
+
+static hr_status check_copy(const hr_buffer *x, const char *what, size_t bytes)
+{
+    if (bytes > x->bytes)
+        return hr_fail(HR_OUT_OF_RANGE, "pjrt: %s of %zu bytes, the buffer has %zu", what, bytes,
+                       x->bytes);
+    if (hr_pjrt_lost(x))
+        return hr_fail(HR_FAILED_PRECONDITION,
+                       "pjrt: %s: the buffer was lost with a program that failed", what);
+    return HR_OK;
+}
+
+static hr_status make_host(hr_buffer *x)
+{
+    if (!x->host) x->host = hr_alloc_aligned(x->bytes ? x->bytes : 1, ALIGNMENT);
+    return x->host ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: host copy of a buffer");
+}
+
+/* The whole buffer, dense, first axis slowest: a device may keep it otherwise. */
+static hr_status download(hr_buffer *x, void *host)
+{
+    const PJRT_Api *api = x->owner->api;
+    int64_t order[HR_MAX_RANK];
+    size_t rank = (size_t)x->desc.shape.rank;
+    for (size_t i = 0; i < rank; i++) order[i] = (int64_t)(rank - 1 - i);
+    PJRT_Buffer_MemoryLayout layout = {
+        .struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE,
+        .tiled = { .struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE,
+                   .minor_to_major = order,
+                   .minor_to_major_size = rank },
+        .type = PJRT_Buffer_MemoryLayout_Type_Tiled,
+    };
+    PJRT_Buffer_ToHostBuffer_Args args = { .struct_size = PJRT_Buffer_ToHostBuffer_Args_STRUCT_SIZE,
+                                           .src = x->device,
+                                           .host_layout = &layout,
+                                           .dst = host,
+                                           .dst_size = x->bytes };
+    HR_TRY(hr_pjrt_error(api, api->PJRT_Buffer_ToHostBuffer(&args), "read-back"));
+    return hr_pjrt_await(api, args.event, "read-back");
+}
+
+hr_status hr_pjrt_buffer_put(hr_buffer *x, const void *host, size_t bytes)
+{
+    HR_TRY(check_copy(x, "put", bytes));
+    hr_hlo_shape shape = shape_of(&x->desc);
+    PJRT_Buffer *next;
+    if (bytes < x->bytes) { /* the rest stays what it is */
+        HR_TRY(make_host(x));
+        HR_TRY(download(x, x->host));
+        memcpy(x->host, host, bytes);
+        host = x->host;
+    }
+    HR_TRY(hr_pjrt_upload(x->owner, host, &shape, &next));
+    hr_pjrt_buffer_free(x->owner, x->device);
+    x->device = next;
+    x->writer = 0;
+    return HR_OK;
+}
+
+hr_status hr_pjrt_buffer_get(hr_buffer *x, void *host, size_t bytes)
+{
+    HR_TRY(check_copy(x, "get", bytes));
+    if (bytes == x->bytes) return download(x, host);
+    HR_TRY(make_host(x));
+    HR_TRY(download(x, x->host));
+    memcpy(host, x->host, bytes);
+    return HR_OK;
+}

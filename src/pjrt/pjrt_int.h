@@ -1,0 +1,86 @@
+/* The PJRT room's inside: a plugin, its client, and what lives on its device. */
+#ifndef HEADRACE_PJRT_PJRT_INT_H
+#define HEADRACE_PJRT_PJRT_INT_H
+
+#include <pjrt_c_api.h>
+
+#include "backend/backend.h"
+#include "pjrt/hlo.h"
+#include "pjrt/pjrt.h"
+
+/* A plugin older than the header ends its table early: ask before a late member is called. */
+#define HR_PJRT_HAS(api, member)                                                                   \
+    ((api)->struct_size >= offsetof(PJRT_Api, member) + sizeof((api)->member) && (api)->member)
+
+/* One part of a weight on the device, shared by all programs. */
+typedef struct hr_pjrt_weight {
+    const hr_weight *weight; /* borrowed from the model */
+    int part;
+    PJRT_Buffer *device; /* owned */
+} hr_pjrt_weight;
+
+/* An execute that nobody has awaited yet: what hr_event.pending points to. */
+typedef struct hr_pjrt_flight {
+    PJRT_Event *event; /* owned; NULL = the slot is free */
+    uint64_t serial;   /* of the execute */
+} hr_pjrt_flight;
+
+enum { HR_PJRT_FLIGHTS = 8, HR_PJRT_FAILURES = 8 };
+
+typedef struct hr_pjrt {
+    hr_backend base;
+    const PJRT_Api *api;
+    PJRT_Client *client; /* owned */
+    PJRT_Device *device; /* the first addressable one; borrowed from client */
+    char platform[64], version[192];
+    hr_pjrt_weight *weights; /* owned */
+    size_t n_weights, weights_capacity;
+    size_t weight_bytes;
+    uint64_t serial; /* of the newest execute */
+    hr_pjrt_flight flights[HR_PJRT_FLIGHTS];
+    /* Serials of executes that failed late, a ring. A buffer that one of these wrote is lost; one
+     * that has left the ring still has the plugin's own error in it. */
+    uint64_t failed[HR_PJRT_FAILURES];
+    size_t n_failed;
+} hr_pjrt;
+
+struct hr_buffer {
+    hr_pjrt *owner; /* borrowed */
+    hr_tensor_desc desc;
+    size_t bytes;
+    PJRT_Buffer *device; /* owned; NULL = lost with a failed execute */
+    uint64_t writer;     /* serial of the execute that made `device`; 0 = a put */
+    void *host;          /* owned; `bytes` of bounce memory, made at the first partial copy */
+};
+
+/* The plugin's error as a status, its message kept; consumes `e`. NULL is HR_OK. */
+HR_MUST_USE hr_status hr_pjrt_error(const PJRT_Api *api, PJRT_Error *e, const char *what);
+/* For a call whose failure changes nothing; consumes `e`. */
+void hr_pjrt_ignore(const PJRT_Api *api, PJRT_Error *e);
+/* Waits for an event and destroys it. NULL is finished work. */
+HR_MUST_USE hr_status hr_pjrt_await(const PJRT_Api *api, PJRT_Event *e, const char *what);
+/* Opens, checks and initialises a plugin. It stays open for the life of the process. */
+HR_MUST_USE hr_status hr_pjrt_plugin_open(const char *path, const PJRT_Api **out);
+
+/* Host memory to a new device buffer; `host` is free for use when this returns. */
+HR_MUST_USE hr_status hr_pjrt_upload(hr_pjrt *b, const void *host, const hr_hlo_shape *shape,
+                                     PJRT_Buffer **out);
+void hr_pjrt_buffer_free(hr_pjrt *b, PJRT_Buffer *x); /* NULL is fine */
+/* The device buffer of an argument that is a weight's part; read and uploaded the first time. */
+HR_MUST_USE hr_status hr_pjrt_weight_get(hr_pjrt *b, const hr_hlo_argument *a, PJRT_Buffer **out);
+void hr_pjrt_weights_deinit(hr_pjrt *b);
+/* Whether what the buffer held went with a failed execute. */
+bool hr_pjrt_lost(const hr_buffer *x);
+
+hr_status hr_pjrt_buffer_create(hr_backend *b, const hr_tensor_desc *d, hr_buffer **out);
+void hr_pjrt_buffer_destroy(hr_buffer *x);
+hr_status hr_pjrt_buffer_put(hr_buffer *x, const void *host, size_t bytes);
+hr_status hr_pjrt_buffer_get(hr_buffer *x, void *host, size_t bytes);
+
+hr_status hr_pjrt_compile(hr_backend *b, const hr_graph *g, hr_program **out);
+void hr_pjrt_program_destroy(hr_program *p);
+void hr_pjrt_program_info(const hr_program *p, hr_program_info *out);
+hr_status hr_pjrt_execute(hr_program *p, const hr_execute_args *a, hr_event *done);
+hr_status hr_pjrt_event_await(hr_event *e);
+
+#endif
