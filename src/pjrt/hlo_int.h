@@ -163,7 +163,14 @@ void hr_hlo_if(hr_hlo *h, hr_hlo_value p, hr_hlo_branch_fn then, hr_hlo_branch_f
 HR_MUST_USE hr_status hr_hlo_weight_parts(const hr_weight *w, hr_hlo_shape *shapes, int *n);
 /* Columns that share a scale; 0 when a format has none. */
 int64_t hr_hlo_format_group(hr_format f);
-/* The numbers as f32, [N,K]: rows [M,K] given, with the parts' rows likewise. */
+/* Parts as f32 numbers. Rows [M,K] of a weight, with the other parts' rows likewise, or all. */
 hr_hlo_value hr_hlo_dequantise(hr_hlo *h, const hr_weight *w, const hr_hlo_value *part);
+/* f32 to a float type, nearest even. Written so that no plugin keeps more bits than the type has:
+ * XLA drops a conversion there and back. */
+hr_hlo_value hr_hlo_round(hr_hlo *h, hr_hlo_value x, hr_hlo_type type);
+/* The same where a node's result has that dtype. */
+hr_hlo_value hr_hlo_round_to(hr_hlo_emit *e, hr_hlo_value x);
+/* Operand i as f32. */
+hr_hlo_value hr_hlo_f32(hr_hlo_emit *e, int i);
 
 #endif

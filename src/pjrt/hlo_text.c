@@ -255,6 +255,25 @@ hr_hlo_value hr_hlo_convert(hr_hlo *h, hr_hlo_value x, hr_hlo_type type)
     return x.shape.type == type ? x : change(h, "convert", x, hr_hlo_retype(x.shape, type));
 }
 
+hr_hlo_value hr_hlo_round(hr_hlo *h, hr_hlo_value x, hr_hlo_type type)
+{
+    if (type == HR_HLO_F32) return x;
+    hr_hlo_value v = begin(h, "reduce_precision", x.shape);
+    operands(h, &x, 1);
+    hr_buf_printf(h->text, ", format = %s", type == HR_HLO_BF16 ? "e8m7" : "e5m10");
+    return hr_hlo_convert(h, end(h, v), type);
+}
+
+hr_hlo_value hr_hlo_round_to(hr_hlo_emit *e, hr_hlo_value x)
+{
+    return hr_hlo_round(e->h, x, hr_hlo_type_of(e->node->out[0]->dtype));
+}
+
+hr_hlo_value hr_hlo_f32(hr_hlo_emit *e, int i)
+{
+    return hr_hlo_convert(e->h, e->in[i], HR_HLO_F32);
+}
+
 hr_hlo_value hr_hlo_bitcast(hr_hlo *h, hr_hlo_value x, hr_hlo_type type)
 {
     return change(h, "bitcast_convert", x, hr_hlo_retype(x.shape, type));
