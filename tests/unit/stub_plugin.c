@@ -1,0 +1,362 @@
+/* A plugin that computes nothing and fails where it is told to: at the n-th call of any kind, or
+ * late, when the n-th event is awaited. It counts what it gives out, so that a leak shows.
+ *
+ * Built four ways: as it is; with a table that ends early (STUB_SHORT); of another major version
+ * (STUB_MAJOR); without a table (STUB_NO_TABLE). */
+#include <pjrt_c_api.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stub_plugin.h"
+
+struct PJRT_Error {
+    char text[64];
+};
+struct PJRT_Event {
+    int fails;
+};
+struct PJRT_Buffer {
+    size_t bytes;
+    unsigned char data[];
+};
+struct PJRT_Client {
+    int id;
+};
+struct PJRT_LoadedExecutable {
+    int id;
+};
+struct PJRT_Executable {
+    int id;
+};
+struct PJRT_Device {
+    int id;
+};
+struct PJRT_DeviceDescription {
+    int id;
+};
+
+static stub_state state = { .results = 1 };
+static struct PJRT_Device the_device;
+static PJRT_Device *const devices[] = { &the_device };
+static struct PJRT_DeviceDescription the_description;
+
+stub_state *stub_get_state(void)
+{
+    return &state;
+}
+
+static void *give(size_t bytes)
+{
+    state.alive++;
+    return calloc(1, bytes);
+}
+
+static void take(void *p)
+{
+    if (!p) return;
+    state.alive--;
+    free(p);
+}
+
+static PJRT_Error *fail(void)
+{
+    PJRT_Error *e = give(sizeof *e);
+    strcpy(e->text, "the stub was told to fail");
+    return e;
+}
+
+/* Opens every call but those about errors. */
+static PJRT_Error *count(void)
+{
+    return ++state.calls == state.fail_at ? fail() : NULL;
+}
+
+#define COUNT()                                                                                    \
+    do {                                                                                           \
+        PJRT_Error *e_ = count();                                                                  \
+        if (e_) return e_;                                                                         \
+    } while (0)
+
+static PJRT_Event *new_event(void)
+{
+    PJRT_Event *e = give(sizeof *e);
+    e->fails = ++state.events == state.fail_event;
+    return e;
+}
+
+static void error_destroy(PJRT_Error_Destroy_Args *a)
+{
+    take(a->error);
+}
+
+static void error_message(PJRT_Error_Message_Args *a)
+{
+    a->message = a->error->text;
+    a->message_size = strlen(a->error->text);
+}
+
+static PJRT_Error *error_code(PJRT_Error_GetCode_Args *a)
+{
+    a->code = PJRT_Error_Code_UNAVAILABLE;
+    return NULL;
+}
+
+static PJRT_Error *initialize(PJRT_Plugin_Initialize_Args *a)
+{
+    (void)a;
+    return count();
+}
+
+static PJRT_Error *event_destroy(PJRT_Event_Destroy_Args *a)
+{
+    take(a->event);
+    return NULL;
+}
+
+static PJRT_Error *event_await(PJRT_Event_Await_Args *a)
+{
+    COUNT();
+    return a->event->fails ? fail() : NULL;
+}
+
+static PJRT_Error *client_create(PJRT_Client_Create_Args *a)
+{
+    COUNT();
+    a->client = give(sizeof *a->client);
+    return NULL;
+}
+
+static PJRT_Error *client_destroy(PJRT_Client_Destroy_Args *a)
+{
+    take(a->client);
+    return NULL;
+}
+
+static PJRT_Error *platform_name(PJRT_Client_PlatformName_Args *a)
+{
+    COUNT();
+    a->platform_name = "stub";
+    a->platform_name_size = 4;
+    return NULL;
+}
+
+static PJRT_Error *platform_version(PJRT_Client_PlatformVersion_Args *a)
+{
+    COUNT();
+    a->platform_version = "a \"quoted\"\nversion";
+    a->platform_version_size = strlen(a->platform_version);
+    return NULL;
+}
+
+static PJRT_Error *all_devices(PJRT_Client_Devices_Args *a)
+{
+    COUNT();
+    a->devices = devices;
+    a->num_devices = 1;
+    return NULL;
+}
+
+static PJRT_Error *addressable(PJRT_Client_AddressableDevices_Args *a)
+{
+    COUNT();
+    a->addressable_devices = devices;
+    a->num_addressable_devices = state.no_devices ? 0 : 1;
+    return NULL;
+}
+
+static PJRT_Error *compile(PJRT_Client_Compile_Args *a)
+{
+    COUNT();
+    a->executable = give(sizeof *a->executable);
+    return NULL;
+}
+
+static size_t element_bytes(PJRT_Buffer_Type type)
+{
+    if (type == PJRT_Buffer_Type_F32 || type == PJRT_Buffer_Type_S32) return 4;
+    return type == PJRT_Buffer_Type_F16 || type == PJRT_Buffer_Type_BF16 ? 2 : 1;
+}
+
+static PJRT_Error *from_host(PJRT_Client_BufferFromHostBuffer_Args *a)
+{
+    COUNT();
+    size_t bytes = element_bytes(a->type);
+    for (size_t i = 0; i < a->num_dims; i++) bytes *= (size_t)a->dims[i];
+    a->buffer = give(sizeof *a->buffer + bytes);
+    a->buffer->bytes = bytes;
+    memcpy(a->buffer->data, a->data, bytes);
+    a->done_with_host_buffer = new_event();
+    return NULL;
+}
+
+static PJRT_Error *description_id(PJRT_DeviceDescription_Id_Args *a)
+{
+    COUNT();
+    a->id = 7;
+    return NULL;
+}
+
+static PJRT_Error *description_process(PJRT_DeviceDescription_ProcessIndex_Args *a)
+{
+    COUNT();
+    a->process_index = 3;
+    return NULL;
+}
+
+static PJRT_Error *description_attributes(PJRT_DeviceDescription_Attributes_Args *a)
+{
+    COUNT();
+    static const int64_t coords[] = { 1, 0, 2 };
+    static const PJRT_NamedValue values[] = {
+        { .name = "coords",
+          .name_size = 6,
+          .type = PJRT_NamedValue_kInt64List,
+          .int64_array_value = coords,
+          .value_size = 3 },
+        { .name = "core_on_chip",
+          .name_size = 12,
+          .type = PJRT_NamedValue_kInt64,
+          .int64_value = 1,
+          .value_size = 1 },
+    };
+    a->attributes = values;
+    a->num_attributes = 2;
+    return NULL;
+}
+
+static PJRT_Error *description_kind(PJRT_DeviceDescription_Kind_Args *a)
+{
+    COUNT();
+    a->device_kind = "stub core";
+    a->device_kind_size = 9;
+    return NULL;
+}
+
+static PJRT_Error *description_text(PJRT_DeviceDescription_DebugString_Args *a)
+{
+    COUNT();
+    a->debug_string = "STUB_7";
+    a->debug_string_size = 6;
+    return NULL;
+}
+
+static PJRT_Error *device_description(PJRT_Device_GetDescription_Args *a)
+{
+    COUNT();
+    a->device_description = &the_description;
+    return NULL;
+}
+
+static PJRT_Error *is_addressable(PJRT_Device_IsAddressable_Args *a)
+{
+    COUNT();
+    a->is_addressable = true;
+    return NULL;
+}
+
+static PJRT_Error *executable_destroy(PJRT_Executable_Destroy_Args *a)
+{
+    take(a->executable);
+    return NULL;
+}
+
+static PJRT_Error *num_outputs(PJRT_Executable_NumOutputs_Args *a)
+{
+    COUNT();
+    a->num_outputs = state.results;
+    return NULL;
+}
+
+static PJRT_Error *loaded_destroy(PJRT_LoadedExecutable_Destroy_Args *a)
+{
+    take(a->executable);
+    return NULL;
+}
+
+static PJRT_Error *get_executable(PJRT_LoadedExecutable_GetExecutable_Args *a)
+{
+    COUNT();
+    a->executable = give(sizeof *a->executable);
+    return NULL;
+}
+
+/* Every result is a copy of the first argument. */
+static PJRT_Error *execute(PJRT_LoadedExecutable_Execute_Args *a)
+{
+    COUNT();
+    const PJRT_Buffer *from = a->argument_lists[0][0];
+    for (size_t i = 0; i < state.results; i++) {
+        PJRT_Buffer *to = give(sizeof *to + from->bytes);
+        memcpy(to, from, sizeof *to + from->bytes);
+        a->output_lists[0][i] = to;
+    }
+    a->device_complete_events[0] = new_event();
+    return NULL;
+}
+
+static PJRT_Error *buffer_destroy(PJRT_Buffer_Destroy_Args *a)
+{
+    take(a->buffer);
+    return NULL;
+}
+
+static PJRT_Error *to_host(PJRT_Buffer_ToHostBuffer_Args *a)
+{
+    COUNT();
+    memcpy(a->dst, a->src->data, a->src->bytes);
+    a->event = new_event();
+    return NULL;
+}
+
+#ifdef STUB_SHORT
+#define TABLE_SIZE offsetof(PJRT_Api, PJRT_Buffer_ToHostBuffer)
+#else
+#define TABLE_SIZE PJRT_Api_STRUCT_SIZE
+#endif
+#ifndef STUB_MAJOR
+#define STUB_MAJOR PJRT_API_MAJOR
+#endif
+
+const PJRT_Api *GetPjrtApi(void)
+{
+    static const PJRT_Api api = {
+        .struct_size = TABLE_SIZE,
+        .pjrt_api_version = { .struct_size = PJRT_Api_Version_STRUCT_SIZE,
+                              .major_version = STUB_MAJOR,
+                              .minor_version = 5 },
+        .PJRT_Error_Destroy = error_destroy,
+        .PJRT_Error_Message = error_message,
+        .PJRT_Error_GetCode = error_code,
+        .PJRT_Plugin_Initialize = initialize,
+        .PJRT_Event_Destroy = event_destroy,
+        .PJRT_Event_Await = event_await,
+        .PJRT_Client_Create = client_create,
+        .PJRT_Client_Destroy = client_destroy,
+        .PJRT_Client_PlatformName = platform_name,
+        .PJRT_Client_PlatformVersion = platform_version,
+        .PJRT_Client_Devices = all_devices,
+        .PJRT_Client_AddressableDevices = addressable,
+        .PJRT_Client_Compile = compile,
+        .PJRT_Client_BufferFromHostBuffer = from_host,
+        .PJRT_DeviceDescription_Id = description_id,
+        .PJRT_DeviceDescription_ProcessIndex = description_process,
+        .PJRT_DeviceDescription_Attributes = description_attributes,
+        .PJRT_DeviceDescription_Kind = description_kind,
+        .PJRT_DeviceDescription_DebugString = description_text,
+        .PJRT_Device_GetDescription = device_description,
+        .PJRT_Device_IsAddressable = is_addressable,
+        .PJRT_Executable_Destroy = executable_destroy,
+        .PJRT_Executable_NumOutputs = num_outputs,
+        .PJRT_LoadedExecutable_Destroy = loaded_destroy,
+        .PJRT_LoadedExecutable_GetExecutable = get_executable,
+        .PJRT_LoadedExecutable_Execute = execute,
+        .PJRT_Buffer_Destroy = buffer_destroy,
+        .PJRT_Buffer_ToHostBuffer = to_host,
+    };
+#ifdef STUB_NO_TABLE
+    (void)api;
+    return NULL;
+#else
+    return &api;
+#endif
+}
