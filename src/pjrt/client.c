@@ -43,20 +43,25 @@ static hr_status parse_options(hr_str rest, PJRT_NamedValue *out, size_t *n)
     return HR_OK;
 }
 
-/* XLA's CPU plugin makes four devices of one processor unless told. */
-static void add_defaults(const char *plugin, PJRT_NamedValue *options, size_t *n)
+/* XLA's CPU plugin makes four devices of one processor unless told, and aborts the process when it
+ * is told with anything but a number. */
+static hr_status add_defaults(const char *plugin, PJRT_NamedValue *options, size_t *n)
 {
     static const char name[] = "cpu_device_count";
     const char *slash = strrchr(plugin, '/');
-    if (!strstr(slash ? slash : plugin, "cpu")) return;
-    for (size_t i = 0; i < *n; i++)
-        if (hr_str_eq_c((hr_str){ options[i].name, options[i].name_size }, name)) return;
+    if (!strstr(slash ? slash : plugin, "cpu")) return HR_OK;
+    for (size_t i = 0; i < *n; i++) {
+        if (!hr_str_eq_c((hr_str){ options[i].name, options[i].name_size }, name)) continue;
+        if (options[i].type == PJRT_NamedValue_kInt64) return HR_OK;
+        return hr_fail(HR_INVALID_ARGUMENT, "device option %s: it is a number", name);
+    }
     options[(*n)++] = (PJRT_NamedValue){ .struct_size = PJRT_NamedValue_STRUCT_SIZE,
                                          .name = name,
                                          .name_size = sizeof name - 1,
                                          .type = PJRT_NamedValue_kInt64,
                                          .int64_value = 1,
                                          .value_size = 1 };
+    return HR_OK;
 }
 
 static hr_status create_client(hr_pjrt *b, const hr_pjrt_options *o)
@@ -67,8 +72,8 @@ static hr_status create_client(hr_pjrt *b, const hr_pjrt_options *o)
     PJRT_NamedValue *options = hr_alloc_array0(most, sizeof *options);
     if (!options) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: options");
     hr_status st = parse_options(text, options, &n);
+    if (!st) st = add_defaults(o->plugin, options, &n);
     if (!st) {
-        add_defaults(o->plugin, options, &n);
         PJRT_Client_Create_Args args = { .struct_size = PJRT_Client_Create_Args_STRUCT_SIZE,
                                          .create_options = options,
                                          .num_options = n };

@@ -271,7 +271,7 @@ static void test_failed_execute(void **state)
     }
 }
 
-/* More runs under way than the room keeps count of: the oldest ways to wait still work. */
+/* More runs under way than the room keeps count of: the rest are awaited at once. */
 static void test_many_under_way(void **state)
 {
     (void)state;
@@ -348,6 +348,17 @@ static void test_xla_cpu_devices(void **state)
     hr_buf_deinit(&text);
 }
 
+static void test_xla_cpu_options(void **state)
+{
+    (void)state;
+    need_real();
+    hr_backend *b;
+    hr_pjrt_options o = { .plugin = REAL, .create_options = "cpu_device_count=many" };
+    assert_int_equal(hr_pjrt_backend_create(&o, &b), HR_INVALID_ARGUMENT);
+    o.create_options = "cpu_device_count=0";
+    assert_int_equal(hr_pjrt_backend_create(&o, &b), HR_UNAVAILABLE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_xla_cpu),
         cmocka_unit_test(test_xla_cpu_in_place),
         cmocka_unit_test(test_xla_cpu_devices),
+        cmocka_unit_test(test_xla_cpu_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
