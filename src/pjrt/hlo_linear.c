@@ -56,16 +56,13 @@ hr_status hr_hlo_emit_embed(hr_hlo_emit *e)
 
 /* ---- quantise_rows -------------------------------------------------------------------------- */
 
-/* absmax / 127. A division by a constant is turned into a product with its inverse by XLA, which
- * is off by a bit now and then; q is what absmax times the rounded inverse gives, and its
- * remainder, which is exact in the pieces below, says by which neighbour it is to be replaced. */
-static hr_hlo_value over_127(hr_hlo *h, hr_hlo_value most)
+/* A constant that no simplifier can see: [x, x] clamps whatever the data say (a NaN stays one).
+ * XLA makes a product with the inverse of a division by a constant, which is off by a bit at times.
+ */
+static hr_hlo_value hidden(hr_hlo *h, hr_hlo_value data, double x)
 {
-    hr_hlo_value limit = hr_hlo_splat_f(h, most.shape, 127);
-    /* 127 as the plugin's simplifier cannot see it: [127, 127] clamps whatever the data say. */
-    hr_hlo_value hidden = hr_hlo_binary(
-        h, "minimum", hr_hlo_binary(h, "maximum", hr_hlo_unary(h, "abs", most), limit), limit);
-    return hr_hlo_binary(h, "divide", most, hidden);
+    data = hr_hlo_binary_f(h, "maximum", hr_hlo_unary(h, "abs", data), x);
+    return hr_hlo_binary_f(h, "minimum", data, x);
 }
 
 hr_status hr_hlo_emit_quantise_rows(hr_hlo_emit *e)
@@ -76,7 +73,7 @@ hr_status hr_hlo_emit_quantise_rows(hr_hlo_emit *e)
     hr_hlo_shape flat = x.shape;
     x = hr_hlo_reshape(h, x, HR_HLO_SHAPE(F32, T, K / g, g));
     hr_hlo_value most = hr_hlo_reduce(h, "maximum", hr_hlo_unary(h, "abs", x), 2); /* [T,K/g] */
-    hr_hlo_value scale = over_127(h, most);
+    hr_hlo_value scale = hr_hlo_binary(h, "divide", most, hidden(h, most, 127));
     scale = hr_hlo_select(h, hr_hlo_compare_f(h, "EQ", scale, 0), hr_hlo_splat_f(h, scale.shape, 1),
                           scale);
     hr_hlo_value finite = hr_hlo_unary(h, "is_finite", most);
@@ -117,6 +114,16 @@ static hr_hlo_value product_w8a8(hr_hlo_emit *e, const hr_hlo_value *part)
     return hr_hlo_binary(h, "multiply", y, hr_hlo_along(h, part[SCALES], y.shape, 1));
 }
 
+/* y × 1, the 1 hidden. A compiler may fuse y's last product with an addition that follows, of the
+ * bias or of another node, and drop a rounding that is part of the definition; fused with this
+ * product the addition drops none. */
+static hr_hlo_value keep_rounded(hr_hlo_emit *e, hr_hlo_value y)
+{
+    hr_hlo_value scale = hr_hlo_reshape(e->h, e->in[4], HR_HLO_SHAPE(F32, y.shape.dim[0]));
+    hr_hlo_value one = hr_hlo_along(e->h, hidden(e->h, scale, 1), y.shape, 0);
+    return hr_hlo_binary(e->h, "multiply", y, one);
+}
+
 /* y [T,N] by one matrix, whose parts are given: cast to the result's dtype, then + bias in it. */
 static hr_hlo_value product(hr_hlo_emit *e, hr_hlo_value x, const hr_hlo_value *part)
 {
@@ -126,6 +133,7 @@ static hr_hlo_value product(hr_hlo_emit *e, hr_hlo_value x, const hr_hlo_value *
                          : hr_hlo_dot(h, x, hr_hlo_dequantise(h, e->node->in[1]->weight, part),
                                       rows_by_rows, HR_HLO_F32);
     y = hr_hlo_round_to(e, y);
+    if (is_w8a8(e) && y.shape.type == HR_HLO_F32) y = keep_rounded(e, y);
     if (e->in[2].id < 0) return y;
     hr_hlo_value bias = hr_hlo_convert(h, hr_hlo_round_to(e, e->in[2]), HR_HLO_F32);
     y = hr_hlo_convert(h, y, HR_HLO_F32);

@@ -255,13 +255,29 @@ hr_hlo_value hr_hlo_convert(hr_hlo *h, hr_hlo_value x, hr_hlo_type type)
     return x.shape.type == type ? x : change(h, "convert", x, hr_hlo_retype(x.shape, type));
 }
 
-hr_hlo_value hr_hlo_round(hr_hlo *h, hr_hlo_value x, hr_hlo_type type)
+static hr_hlo_value reduce_precision(hr_hlo *h, hr_hlo_value x, const char *format)
 {
-    if (type == HR_HLO_F32) return x;
     hr_hlo_value v = begin(h, "reduce_precision", x.shape);
     operands(h, &x, 1);
-    hr_buf_printf(h->text, ", format = %s", type == HR_HLO_BF16 ? "e8m7" : "e5m10");
-    return hr_hlo_convert(h, end(h, v), type);
+    hr_buf_printf(h->text, ", format = %s", format);
+    return end(h, v);
+}
+
+/* reduce_precision makes zeros of f16's denormals, which are multiples of 2^-24. */
+static hr_hlo_value reduce_to_f16(hr_hlo *h, hr_hlo_value x)
+{
+    hr_hlo_value steps =
+        hr_hlo_unary(h, "round_nearest_even", hr_hlo_binary_f(h, "multiply", x, 0x1p24));
+    hr_hlo_value small = hr_hlo_compare_f(h, "LT", hr_hlo_unary(h, "abs", x), 0x1p-14);
+    return hr_hlo_select(h, small, hr_hlo_binary_f(h, "multiply", steps, 0x1p-24),
+                         reduce_precision(h, x, "e5m10"));
+}
+
+hr_hlo_value hr_hlo_round(hr_hlo *h, hr_hlo_value x, hr_hlo_type type)
+{
+    if (type == HR_HLO_F16) return hr_hlo_convert(h, reduce_to_f16(h, x), type);
+    if (type == HR_HLO_BF16) return hr_hlo_convert(h, reduce_precision(h, x, "e8m7"), type);
+    return hr_hlo_convert(h, x, type);
 }
 
 hr_hlo_value hr_hlo_round_to(hr_hlo_emit *e, hr_hlo_value x)
