@@ -6,13 +6,14 @@ foreach(room base graph passes backend ref cpu model sampler text text/jinja eng
 endforeach()
 list(APPEND HR_SOURCES ${CMAKE_SOURCE_DIR}/src/cpu/kernels/table.c)
 
-# The PJRT room needs the header of PJRT's C API, which tools/setup.sh fetches with a plugin. It is
-# looked for at every configure, not only at the first: it may come later.
+# The PJRT room needs the header of PJRT's C API, which tools/setup.sh fetches with a plugin. A build
+# that had none configures itself again when the header has come.
 set(HR_PJRT_INCLUDE ${CMAKE_SOURCE_DIR}/.cache/pjrt/xla_plugins/xla_cpu_pjrt/include
     CACHE PATH "folder of pjrt_c_api.h")
 file(GLOB pjrt_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/pjrt/*.c)
+file(GLOB pjrt_header CONFIGURE_DEPENDS ${HR_PJRT_INCLUDE}/pjrt_c_api.h)
 set(HR_HAVE_PJRT OFF)
-if(EXISTS ${HR_PJRT_INCLUDE}/pjrt_c_api.h)
+if(pjrt_header)
     if("${CMAKE_SOURCE_DIR}/src/pjrt/hlo.c" IN_LIST pjrt_files)
         set(HR_HAVE_PJRT ON)
         list(APPEND HR_SOURCES ${pjrt_files})
