@@ -37,19 +37,29 @@ static const hr_weight norm = {
     .name = "norm", .shape = { 1, { D } }, .format = HR_FORMAT_F32, .read_rows = read_weight
 };
 
-/* cache[slots] = rms_norm(x), in place. */
-static hr_graph *make_graph(void)
+/* cache[slots] = rms_norm(x), in place. Made once: tests with short memory are about the rest. */
+static hr_graph *graph;
+
+static int make_graph(void **state)
 {
+    (void)state;
     hr_graph *g;
-    assert_int_equal(hr_graph_create("writer", &g), HR_OK);
+    if (hr_graph_create("writer", &graph)) return 1;
+    g = graph;
     hr_value *cache =
         hr_graph_input(g, "cache", HR_DTYPE_F32, HR_SHAPE(BLOCKS, BLOCK, N, D), HR_LIVE_ALL);
     hr_value *x = hr_graph_input(g, "x", HR_DTYPE_F32, HR_SHAPE(T, N, D), HR_LIVE_TOKENS);
     hr_value *slots = hr_graph_input(g, "slots", HR_DTYPE_I32, HR_SHAPE(T), HR_LIVE_TOKENS);
     hr_value *y = hr_op_rms_norm(g, x, hr_graph_weight(g, &norm), 1e-5f, 0);
     hr_graph_output_donated(g, "cache", hr_op_kv_write(g, cache, y, slots), cache);
-    if (hr_graph_finish(g)) fail_msg("%s", hr_message());
-    return g;
+    return (int)hr_graph_finish(g);
+}
+
+static int drop_graph(void **state)
+{
+    (void)state;
+    hr_graph_destroy(graph);
+    return 0;
 }
 
 /* What one run holds. */
@@ -74,9 +84,7 @@ static hr_status rig_make(rig *r)
         { HR_DTYPE_F32, { 3, { T, N, D } } },
         { HR_DTYPE_I32, { 1, { T } } },
     };
-    hr_graph *g = make_graph();
-    hr_status st = hr_backend_compile(r->b, g, &r->p);
-    hr_graph_destroy(g);
+    hr_status st = hr_backend_compile(r->b, graph, &r->p);
     for (int i = 0; !st && i < 3; i++) st = hr_buffer_create(r->b, &desc[i], &r->in[i]);
     return st;
 }
@@ -193,6 +201,53 @@ static void test_each_call(void **state)
     }
     assert_in_range(n, 20, 200);
     assert_true(cache[0] == 50 && cache[2] == 2); /* the stub gives the cache back as it was put */
+}
+
+static int64_t memory_left, memory_held;
+
+static void *dry_alloc(void *self, size_t bytes, size_t align)
+{
+    (void)self;
+    if (memory_left-- <= 0) return NULL;
+    memory_held++;
+    return align <= 16 ? malloc(bytes) : aligned_alloc(align, (bytes + align - 1) / align * align);
+}
+
+static void *dry_realloc(void *self, void *p, size_t bytes)
+{
+    (void)self;
+    if (memory_left-- <= 0) return NULL;
+    memory_held += !p;
+    return realloc(p, bytes);
+}
+
+static void dry_free(void *self, void *p)
+{
+    (void)self;
+    memory_held -= p != NULL;
+    free(p);
+}
+
+static void test_short_memory(void **state)
+{
+    (void)state;
+    static const hr_allocator dry = { dry_alloc, dry_realloc, dry_free, NULL };
+    stub_state *s = stub();
+    float cache[CACHE];
+    hr_status st = HR_RESOURCE_EXHAUSTED;
+    int n = 0;
+    for (; st; n++) {
+        *s = (stub_state){ .results = 1 };
+        memory_left = n;
+        memory_held = 0;
+        hr_set_allocator(&dry);
+        st = rig_all(STUB, cache);
+        hr_set_allocator(NULL);
+        if (st) assert_int_equal(st, HR_RESOURCE_EXHAUSTED);
+        assert_int_equal(memory_held, 0);
+        assert_int_equal(s->alive, 0);
+    }
+    assert_in_range(n, 10, 400);
 }
 
 static void test_describe(void **state)
@@ -365,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_no_plugin),
         cmocka_unit_test(test_bad_client),
         cmocka_unit_test(test_each_call),
+        cmocka_unit_test(test_short_memory),
         cmocka_unit_test(test_describe),
         cmocka_unit_test(test_wrong_number_of_results),
         cmocka_unit_test(test_names),
@@ -375,7 +431,7 @@ int main(void)
         cmocka_unit_test(test_xla_cpu_devices),
         cmocka_unit_test(test_xla_cpu_options),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_graph, drop_graph);
 }
 #else
 static void test_pjrt_is_not_built(void **state)
