@@ -76,7 +76,8 @@ hr_status hr_hlo_emit_quantise_rows(hr_hlo_emit *e)
     hr_hlo_value scale = hr_hlo_binary(h, "divide", most, hidden(h, most, 127));
     scale = hr_hlo_select(h, hr_hlo_compare_f(h, "EQ", scale, 0), hr_hlo_splat_f(h, scale.shape, 1),
                           scale);
-    hr_hlo_value finite = hr_hlo_unary(h, "is_finite", most);
+    /* asked of x itself: a maximum over rows may lose a NaN */
+    hr_hlo_value finite = hr_hlo_reduce(h, "and", hr_hlo_unary(h, "is_finite", x), 2);
     scale = hr_hlo_select(h, finite, scale, hr_hlo_splat_f(h, scale.shape, (double)NAN));
     hr_hlo_value q = hr_hlo_binary(h, "divide", x, hr_hlo_along(h, scale, x.shape, 0));
     q = hr_hlo_unary(h, "round_nearest_even", q);
