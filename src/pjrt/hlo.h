@@ -53,6 +53,8 @@ HR_MUST_USE hr_status hr_hlo_program_build(const hr_graph *g, hr_hlo_program *ou
 void hr_hlo_program_deinit(hr_hlo_program *p);
 
 size_t hr_hlo_shape_bytes(const hr_hlo_shape *s); /* of a host buffer, dense row-major */
+/* What a buffer of that dtype is to a plugin. Halves are their bits, ui16: XLA's CPU compiler moves
+ * a table of halves through f32 whole, where it would move integers in place. */
 hr_hlo_type hr_hlo_type_of(hr_dtype d);
 /* Reads and converts a weight's part to a host buffer of hr_hlo_shape_bytes. Thread-safe. Two
  * arguments with the same (weight, part) have the same bytes in every program. */

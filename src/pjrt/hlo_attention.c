@@ -105,7 +105,7 @@ static hr_hlo_value rows_of_turn(attention *a, int i, hr_hlo_value blocks)
     hr_hlo *h = a->e->h;
     hr_hlo_value rows = hr_hlo_gather(h, a->e->in[i], blocks);
     rows = hr_hlo_reshape(h, rows, HR_HLO_SHAPE(F32, a->T, a->few * a->block, a->KV, a->D));
-    return hr_hlo_convert(h, rows, HR_HLO_F32);
+    return hr_hlo_widen(h, rows, a->e->node->in[i]->dtype);
 }
 
 /* i1 [T,keys]: which of the turn's keys each token sees. */

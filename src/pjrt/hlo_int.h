@@ -165,9 +165,11 @@ HR_MUST_USE hr_status hr_hlo_weight_parts(const hr_weight *w, hr_hlo_shape *shap
 int64_t hr_hlo_format_group(hr_format f);
 /* Parts as f32 numbers. Rows [M,K] of a weight, with the other parts' rows likewise, or all. */
 hr_hlo_value hr_hlo_dequantise(hr_hlo *h, const hr_weight *w, const hr_hlo_value *part);
-/* f32 to a float type, nearest even. Written so that no plugin keeps more bits than the type has:
- * XLA drops a conversion there and back. */
-hr_hlo_value hr_hlo_round(hr_hlo *h, hr_hlo_value x, hr_hlo_type type);
+/* f32 to a float dtype, nearest even, as its buffers hold it (hr_hlo_type_of). Written so that no
+ * plugin keeps more bits than the dtype has: XLA drops a conversion there and back. */
+hr_hlo_value hr_hlo_round(hr_hlo *h, hr_hlo_value x, hr_dtype d);
+/* And back, exactly. */
+hr_hlo_value hr_hlo_widen(hr_hlo *h, hr_hlo_value x, hr_dtype d);
 /* The same where a node's result has that dtype. */
 hr_hlo_value hr_hlo_round_to(hr_hlo_emit *e, hr_hlo_value x);
 /* Operand i as f32. */

@@ -26,7 +26,10 @@ static hr_hlo_value by_group(hr_hlo *h, const char *name, hr_hlo_value x, hr_hlo
 
 hr_hlo_value hr_hlo_dequantise(hr_hlo *h, const hr_weight *w, const hr_hlo_value *part)
 {
-    hr_hlo_value x = hr_hlo_convert(h, part[NUMBERS], HR_HLO_F32);
+    hr_dtype stored = w->format == HR_FORMAT_F16    ? HR_DTYPE_F16
+                      : w->format == HR_FORMAT_BF16 ? HR_DTYPE_BF16
+                                                    : HR_DTYPE_F32;
+    hr_hlo_value x = hr_hlo_widen(h, part[NUMBERS], stored);
     if (part[SCALES].id < 0) return x;
     if (w->format == HR_FORMAT_I8C)
         return hr_hlo_binary(h, "multiply", x, hr_hlo_along(h, part[SCALES], x.shape, 0));
@@ -136,8 +139,9 @@ static hr_hlo_value product(hr_hlo_emit *e, hr_hlo_value x, const hr_hlo_value *
     y = hr_hlo_round_to(e, y);
     if (is_w8a8(e) && y.shape.type == HR_HLO_F32) y = keep_rounded(e, y);
     if (e->in[2].id < 0) return y;
-    hr_hlo_value bias = hr_hlo_convert(h, hr_hlo_round_to(e, e->in[2]), HR_HLO_F32);
-    y = hr_hlo_convert(h, y, HR_HLO_F32);
+    hr_dtype dtype = e->node->out[0]->dtype;
+    hr_hlo_value bias = hr_hlo_widen(h, hr_hlo_round_to(e, e->in[2]), dtype);
+    y = hr_hlo_widen(h, y, dtype);
     return hr_hlo_round_to(e, hr_hlo_binary(h, "add", y, hr_hlo_along(h, bias, y.shape, 1)));
 }
 
@@ -190,8 +194,10 @@ hr_status hr_hlo_emit_linear(hr_hlo_emit *e)
         return HR_OK;
     }
     grouped u = { .e = e, .x = x };
+    hr_hlo_value none =
+        hr_hlo_splat_f(h, HR_HLO_SHAPE(F32, e->in[0].shape.dim[0], e->in[1].shape.dim[1]), 0);
     hr_hlo_value carried[2] = { hr_hlo_splat_i(h, hr_hlo_scalar(HR_HLO_I32), 0),
-                                hr_hlo_splat_f(h, hr_hlo_shape_of(e->node->out[0]), 0) };
+                                hr_hlo_round_to(e, none) };
     hr_hlo_while(h, carried, 2, more_matrices, one_matrix, &u);
     e->out[0] = carried[1];
     return HR_OK;

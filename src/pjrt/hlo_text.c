@@ -53,8 +53,8 @@ hr_hlo_type hr_hlo_type_of(hr_dtype d)
 {
     switch (d) {
     case HR_DTYPE_F32: return HR_HLO_F32;
-    case HR_DTYPE_BF16: return HR_HLO_BF16;
-    case HR_DTYPE_F16: return HR_HLO_F16;
+    case HR_DTYPE_BF16:
+    case HR_DTYPE_F16: return HR_HLO_UI16;
     case HR_DTYPE_I8: return HR_HLO_I8;
     case HR_DTYPE_U8: return HR_HLO_UI8;
     case HR_DTYPE_U16: return HR_HLO_UI16;
@@ -255,6 +255,11 @@ hr_hlo_value hr_hlo_convert(hr_hlo *h, hr_hlo_value x, hr_hlo_type type)
     return x.shape.type == type ? x : change(h, "convert", x, hr_hlo_retype(x.shape, type));
 }
 
+hr_hlo_value hr_hlo_bitcast(hr_hlo *h, hr_hlo_value x, hr_hlo_type type)
+{
+    return change(h, "bitcast_convert", x, hr_hlo_retype(x.shape, type));
+}
+
 static hr_hlo_value reduce_precision(hr_hlo *h, hr_hlo_value x, const char *format)
 {
     hr_hlo_value v = begin(h, "reduce_precision", x.shape);
@@ -273,26 +278,29 @@ static hr_hlo_value reduce_to_f16(hr_hlo *h, hr_hlo_value x)
                          reduce_precision(h, x, "e5m10"));
 }
 
-hr_hlo_value hr_hlo_round(hr_hlo *h, hr_hlo_value x, hr_hlo_type type)
+hr_hlo_value hr_hlo_round(hr_hlo *h, hr_hlo_value x, hr_dtype d)
 {
-    if (type == HR_HLO_F16) return hr_hlo_convert(h, reduce_to_f16(h, x), type);
-    if (type == HR_HLO_BF16) return hr_hlo_convert(h, reduce_precision(h, x, "e8m7"), type);
-    return hr_hlo_convert(h, x, type);
+    if (d == HR_DTYPE_F32) return x;
+    bool f16 = d == HR_DTYPE_F16;
+    x = f16 ? reduce_to_f16(h, x) : reduce_precision(h, x, "e8m7");
+    return hr_hlo_bitcast(h, hr_hlo_convert(h, x, f16 ? HR_HLO_F16 : HR_HLO_BF16), HR_HLO_UI16);
+}
+
+hr_hlo_value hr_hlo_widen(hr_hlo *h, hr_hlo_value x, hr_dtype d)
+{
+    if (d != HR_DTYPE_BF16 && d != HR_DTYPE_F16) return hr_hlo_convert(h, x, HR_HLO_F32);
+    x = hr_hlo_bitcast(h, x, d == HR_DTYPE_F16 ? HR_HLO_F16 : HR_HLO_BF16);
+    return hr_hlo_convert(h, x, HR_HLO_F32);
 }
 
 hr_hlo_value hr_hlo_round_to(hr_hlo_emit *e, hr_hlo_value x)
 {
-    return hr_hlo_round(e->h, x, hr_hlo_type_of(e->node->out[0]->dtype));
+    return hr_hlo_round(e->h, x, e->node->out[0]->dtype);
 }
 
 hr_hlo_value hr_hlo_f32(hr_hlo_emit *e, int i)
 {
-    return hr_hlo_convert(e->h, e->in[i], HR_HLO_F32);
-}
-
-hr_hlo_value hr_hlo_bitcast(hr_hlo *h, hr_hlo_value x, hr_hlo_type type)
-{
-    return change(h, "bitcast_convert", x, hr_hlo_retype(x.shape, type));
+    return hr_hlo_widen(e->h, e->in[i], e->node->in[i]->dtype);
 }
 
 /* ---- layout --------------------------------------------------------------------------------- */

@@ -64,8 +64,8 @@ int64_t hr_hlo_format_group(hr_format f)
 
 static hr_hlo_type stored_type(hr_format f)
 {
-    if (f == HR_FORMAT_F16) return HR_HLO_F16;
-    if (f == HR_FORMAT_BF16) return HR_HLO_BF16;
+    if (f == HR_FORMAT_F16) return hr_hlo_type_of(HR_DTYPE_F16);
+    if (f == HR_FORMAT_BF16) return hr_hlo_type_of(HR_DTYPE_BF16);
     return f == HR_FORMAT_F32 ? HR_HLO_F32 : HR_HLO_I8;
 }
 
