@@ -62,14 +62,16 @@ static void place_tokens(attention *a)
                           hr_hlo_binary_i(h, "subtract", a->last, a->e->node->attrs.window - 1));
 }
 
-/* The first turn that any token needs, and one past the last. A padding token's first key is put
- * behind all others, or it would start the loop at 0. */
+/* The first turn that any token needs, and one past the last; no more than the table has, whatever
+ * the lengths say. A step without any token takes one turn, in which nothing is seen. A padding
+ * token's first key is put behind all others, or it would start the loop at 0. */
 static hr_hlo_value bound_turns(attention *a)
 {
     hr_hlo *h = a->e->h;
     int64_t keys = a->few * a->block;
     hr_hlo_value most = hr_hlo_reduce(h, "maximum", a->last, 0);
-    a->turns = hr_hlo_binary_i(h, "divide", hr_hlo_binary_i(h, "add", most, keys), keys);
+    a->turns = hr_hlo_binary_i(h, "add", hr_hlo_binary_i(h, "divide", most, keys), 1);
+    a->turns = hr_hlo_binary_i(h, "minimum", a->turns, (a->W + a->few - 1) / a->few);
     if (a->e->node->attrs.window <= 0) return i32_scalar(h, 0);
     hr_hlo_value none = hr_hlo_compare_i(h, "LT", a->last, 0);
     hr_hlo_value first =
