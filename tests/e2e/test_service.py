@@ -303,7 +303,10 @@ def real_alone(serve, smollm2, real_questions):
     ids=["company", "few blocks, budget 317"])
 def test_real_model(serve, smollm2, real_questions, real_alone, flags):
     s = serve(smollm2, *REAL, *flags).ready()
-    same(asyncio.run(at_once(s.port, real_questions)), real_alone, real_questions)
+    for _ in range(5):  # on a busy machine questions may come too slowly to fill the cache at once
+        same(asyncio.run(at_once(s.port, real_questions)), real_alone, real_questions)
+        if metric(s, "vllm:num_preemptions_total") or not flags:
+            break
     assert metric(s, "vllm:prefix_cache_hits_total") > 0
     assert bool(metric(s, "vllm:num_preemptions_total")) == bool(flags)
     settled(s)
