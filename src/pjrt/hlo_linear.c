@@ -128,14 +128,40 @@ static hr_hlo_value keep_rounded(hr_hlo_emit *e, hr_hlo_value y)
     return hr_hlo_binary(e->h, "multiply", y, one);
 }
 
+/* 1, known only when x is. */
+static hr_hlo_value one_after(hr_hlo *h, hr_hlo_value x)
+{
+    x = hr_hlo_slice(h, hr_hlo_slice(h, x, 0, 0, 1), 1, 0, 1);
+    x = hr_hlo_reshape(h, x, hr_hlo_scalar(x.shape.type));
+    x = x.shape.type == HR_HLO_F32 ? hr_hlo_bitcast(h, x, HR_HLO_I32)
+                                   : hr_hlo_convert(h, x, HR_HLO_I32);
+    return hr_hlo_clamp_i(h, x, 1, 1);
+}
+
+/* The matrix as f32, not before x is there. Without that, a compiler that wants things done early
+ * makes all matrices of a program first, and the whole model lies in memory as f32. */
+static hr_hlo_value matrix(hr_hlo_emit *e, const hr_hlo_value *part)
+{
+    hr_hlo *h = e->h;
+    const hr_weight *w = e->node->in[1]->weight;
+    hr_hlo_value late[HR_HLO_MAX_PARTS] = { part[NUMBERS], part[SCALES], part[MINIMA] };
+    if (w->format != HR_FORMAT_F32) {
+        hr_hlo_value one = one_after(h, e->in[0]);
+        bool scaled = late[SCALES].id >= 0;
+        hr_hlo_value *to = &late[scaled ? SCALES : NUMBERS];
+        if (!scaled) one = hr_hlo_binary_i(h, "subtract", one, 1); /* halves: 0 is added to bits */
+        one = hr_hlo_along(h, hr_hlo_convert(h, one, to->shape.type), to->shape, 0);
+        *to = hr_hlo_binary(h, scaled ? "multiply" : "add", *to, one);
+    }
+    return hr_hlo_dequantise(h, w, late);
+}
+
 /* y [T,N] by one matrix, whose parts are given: cast to the result's dtype, then + bias in it. */
 static hr_hlo_value product(hr_hlo_emit *e, hr_hlo_value x, const hr_hlo_value *part)
 {
     hr_hlo *h = e->h;
-    hr_hlo_value y = is_w8a8(e)
-                         ? product_w8a8(e, part)
-                         : hr_hlo_dot(h, x, hr_hlo_dequantise(h, e->node->in[1]->weight, part),
-                                      rows_by_rows, HR_HLO_F32);
+    hr_hlo_value y = is_w8a8(e) ? product_w8a8(e, part)
+                                : hr_hlo_dot(h, x, matrix(e, part), rows_by_rows, HR_HLO_F32);
     y = hr_hlo_round_to(e, y);
     if (is_w8a8(e) && y.shape.type == HR_HLO_F32) y = keep_rounded(e, y);
     if (e->in[2].id < 0) return y;
