@@ -6,8 +6,8 @@ foreach(room base graph passes backend ref cpu model sampler text text/jinja eng
 endforeach()
 list(APPEND HR_SOURCES ${CMAKE_SOURCE_DIR}/src/cpu/kernels/table.c)
 
-# The PJRT room is off while it is unfinished: the sampler's ops have no StableHLO form yet. It needs
-# the header of PJRT's C API, which tools/setup.sh pjrt fetches with a plugin.
+# The PJRT room is off until the project's tests hold all of it against the reference. It needs the
+# header of PJRT's C API, which tools/setup.sh pjrt fetches with a plugin.
 option(HR_PJRT "Build the PJRT backend (unfinished)" OFF)
 set(HR_PJRT_INCLUDE ${CMAKE_SOURCE_DIR}/.cache/pjrt/xla_plugins/xla_cpu_pjrt/include
     CACHE PATH "folder of pjrt_c_api.h")
