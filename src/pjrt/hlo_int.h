@@ -97,6 +97,10 @@ hr_hlo_value hr_hlo_clamp_i(hr_hlo *h, hr_hlo_value x, int64_t low, int64_t high
 hr_hlo_value hr_hlo_convert(hr_hlo *h, hr_hlo_value x, hr_hlo_type type);
 hr_hlo_value hr_hlo_bitcast(hr_hlo *h, hr_hlo_value x, hr_hlo_type type); /* same width */
 
+/* A constant that no simplifier sees: f32 `data` clamped to [x, x] (a NaN stays one). XLA makes a
+ * product with the inverse of a division by a plain constant, which is off by a bit at times. */
+hr_hlo_value hr_hlo_hidden(hr_hlo *h, hr_hlo_value data, double x);
+
 /* ---- layout --------------------------------------------------------------------------------- */
 
 /* To the dims of `s`, whose type is not looked at. The same value when they are its own. */

@@ -59,15 +59,6 @@ hr_status hr_hlo_emit_embed(hr_hlo_emit *e)
 
 /* ---- quantise_rows -------------------------------------------------------------------------- */
 
-/* A constant that no simplifier can see: [x, x] clamps whatever the data say (a NaN stays one).
- * XLA makes a product with the inverse of a division by a constant, which is off by a bit at times.
- */
-static hr_hlo_value hidden(hr_hlo *h, hr_hlo_value data, double x)
-{
-    data = hr_hlo_binary_f(h, "maximum", hr_hlo_unary(h, "abs", data), x);
-    return hr_hlo_binary_f(h, "minimum", data, x);
-}
-
 hr_status hr_hlo_emit_quantise_rows(hr_hlo_emit *e)
 {
     hr_hlo *h = e->h;
@@ -76,7 +67,7 @@ hr_status hr_hlo_emit_quantise_rows(hr_hlo_emit *e)
     hr_hlo_shape flat = x.shape;
     x = hr_hlo_reshape(h, x, HR_HLO_SHAPE(F32, T, K / g, g));
     hr_hlo_value most = hr_hlo_reduce(h, "maximum", hr_hlo_unary(h, "abs", x), 2); /* [T,K/g] */
-    hr_hlo_value scale = hr_hlo_binary(h, "divide", most, hidden(h, most, 127));
+    hr_hlo_value scale = hr_hlo_binary(h, "divide", most, hr_hlo_hidden(h, most, 127));
     scale = hr_hlo_select(h, hr_hlo_compare_f(h, "EQ", scale, 0), hr_hlo_splat_f(h, scale.shape, 1),
                           scale);
     /* asked of x itself: a maximum over rows may lose a NaN */
@@ -124,7 +115,7 @@ static hr_hlo_value product_w8a8(hr_hlo_emit *e, const hr_hlo_value *part)
 static hr_hlo_value keep_rounded(hr_hlo_emit *e, hr_hlo_value y)
 {
     hr_hlo_value scale = hr_hlo_reshape(e->h, e->in[4], HR_HLO_SHAPE(F32, y.shape.dim[0]));
-    hr_hlo_value one = hr_hlo_along(e->h, hidden(e->h, scale, 1), y.shape, 0);
+    hr_hlo_value one = hr_hlo_along(e->h, hr_hlo_hidden(e->h, scale, 1), y.shape, 0);
     return hr_hlo_binary(e->h, "multiply", y, one);
 }
 

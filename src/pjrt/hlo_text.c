@@ -303,6 +303,12 @@ hr_hlo_value hr_hlo_f32(hr_hlo_emit *e, int i)
     return hr_hlo_widen(e->h, e->in[i], e->node->in[i]->dtype);
 }
 
+hr_hlo_value hr_hlo_hidden(hr_hlo *h, hr_hlo_value data, double x)
+{
+    data = hr_hlo_binary_f(h, "maximum", hr_hlo_unary(h, "abs", data), x);
+    return hr_hlo_binary_f(h, "minimum", data, x);
+}
+
 /* ---- layout --------------------------------------------------------------------------------- */
 
 hr_hlo_value hr_hlo_reshape(hr_hlo *h, hr_hlo_value x, hr_hlo_shape s)
