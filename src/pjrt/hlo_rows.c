@@ -1,7 +1,8 @@
 /* What the sampler's emitters share: f32 as integers that compare alike, rows, chunks.
  *
  * Pure functions over a text buffer. Comparing integers costs no more than comparing floats, lets
- * compilers reorder maxima, and means the same to a device that takes denormals for zero. */
+ * compilers reorder maxima, and means the same to a device that takes denormals for zero (as XLA's
+ * CPU does: there, sums and products of such logits are zeros, which ref's are not). */
 #include <math.h>
 
 #include "pjrt/hlo_exact.h"

@@ -124,12 +124,12 @@ static hr_hlo_value within_longest(hr_hlo *h, void *ctx, const hr_hlo_value *car
     return hr_hlo_compare(h, "LT", carried[0], l->longest);
 }
 
-/* Column i of [R,M] as [R] */
+/* Column i of [R,M], of any type, as [R] */
 static hr_hlo_value column(hr_hlo *h, hr_hlo_value x, hr_hlo_value i)
 {
     hr_hlo_value starts[] = { hr_hlo_splat_i(h, hr_hlo_scalar(HR_HLO_I32), 0), i };
     hr_hlo_value c = hr_hlo_dynamic_slice(h, x, starts, (int64_t[]){ x.shape.dim[0], 1 });
-    return hr_hlo_reshape(h, c, HR_HLO_SHAPE(I32, x.shape.dim[0])); /* of any type */
+    return hr_hlo_reshape(h, c, HR_HLO_SHAPE(I32, x.shape.dim[0]));
 }
 
 /* [R,2]: row, and entry i of its list, -1 where the list has ended. */
@@ -157,7 +157,7 @@ static void list_turn(hr_hlo *h, void *ctx, hr_hlo_value *carried)
     carried[0] = hr_hlo_binary_i(h, "add", carried[0], 1);
 }
 
-/* A loop that turns no times costs nothing, so nothing else has to guard it. */
+/* A loop that turns no times costs at most a copy of what it carries, as a branch would. */
 static hr_hlo_value apply_lists(hr_hlo *h, hr_hlo_value x, lists l)
 {
     hr_hlo_value carried[] = { hr_hlo_splat_i(h, hr_hlo_scalar(HR_HLO_I32), 0), x };
