@@ -53,6 +53,17 @@ struct hr_buffer {
     void *host;          /* owned; `bytes` of bounce memory, made at the first partial copy */
 };
 
+struct hr_program {
+    hr_pjrt *owner;                /* borrowed */
+    hr_hlo_program hlo;            /* owned; its text is dropped after compiling */
+    PJRT_LoadedExecutable *loaded; /* owned */
+    PJRT_Buffer **arguments;       /* owned array; inputs set by each execute, weights by compile */
+    PJRT_Buffer **results;         /* owned array */
+    uintptr_t *at;                 /* owned array; where donated inputs lay, per output */
+    bool donation_seen;            /* in-place update has been looked at */
+    hr_program_info info;
+};
+
 /* The plugin's error as a status, its message kept; consumes `e`. NULL is HR_OK. */
 HR_MUST_USE hr_status hr_pjrt_error(const PJRT_Api *api, PJRT_Error *e, const char *what);
 /* For a call whose failure changes nothing; consumes `e`. */
