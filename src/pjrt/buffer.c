@@ -18,6 +18,8 @@ static PJRT_Buffer_Type element_type(hr_hlo_type t)
     case HR_HLO_F16: return PJRT_Buffer_Type_F16;
     case HR_HLO_F64: return PJRT_Buffer_Type_F64;
     case HR_HLO_I1: return PJRT_Buffer_Type_PRED;
+    case HR_HLO_I4: return PJRT_Buffer_Type_S4;
+    case HR_HLO_UI4: return PJRT_Buffer_Type_U4;
     case HR_HLO_I8: return PJRT_Buffer_Type_S8;
     case HR_HLO_UI8: return PJRT_Buffer_Type_U8;
     case HR_HLO_UI16: return PJRT_Buffer_Type_U16;
@@ -57,6 +59,19 @@ hr_status hr_pjrt_upload(hr_pjrt *b, const void *host, const hr_hlo_shape *shape
     return st;
 }
 
+/* 0 where the plugin does not say. */
+static size_t bytes_on_device(const hr_pjrt *b, PJRT_Buffer *x)
+{
+    PJRT_Buffer_OnDeviceSizeInBytes_Args args = {
+        .struct_size = PJRT_Buffer_OnDeviceSizeInBytes_Args_STRUCT_SIZE, .buffer = x
+    };
+    if (!HR_PJRT_HAS(b->api, PJRT_Buffer_OnDeviceSizeInBytes)) return 0;
+    PJRT_Error *e = b->api->PJRT_Buffer_OnDeviceSizeInBytes(&args);
+    size_t bytes = e ? 0 : args.on_device_size_in_bytes;
+    hr_pjrt_ignore(b->api, e);
+    return bytes;
+}
+
 static hr_status add_weight(hr_pjrt *b, const hr_hlo_argument *a, PJRT_Buffer **out)
 {
     size_t bytes = hr_hlo_shape_bytes(&a->shape);
@@ -69,7 +84,7 @@ static hr_status add_weight(hr_pjrt *b, const hr_hlo_argument *a, PJRT_Buffer **
     hr_free(host);
     if (st) return hr_fail_prefix(st, "weight %s", a->weight->name);
     b->weights[b->n_weights++] = (hr_pjrt_weight){ a->weight, a->part, *out };
-    b->weight_bytes += bytes;
+    b->weight_bytes += bytes_on_device(b, *out);
     return HR_OK;
 }
 
@@ -86,12 +101,20 @@ hr_status hr_pjrt_weight_get(hr_pjrt *b, const hr_hlo_argument *a, PJRT_Buffer *
     return st;
 }
 
+void hr_pjrt_weights_cut(hr_pjrt *b, size_t n)
+{
+    while (b->n_weights > n) {
+        PJRT_Buffer *x = b->weights[--b->n_weights].device;
+        b->weight_bytes -= bytes_on_device(b, x);
+        hr_pjrt_buffer_free(b, x);
+    }
+}
+
 void hr_pjrt_weights_deinit(hr_pjrt *b)
 {
-    for (size_t i = 0; i < b->n_weights; i++) hr_pjrt_buffer_free(b, b->weights[i].device);
+    hr_pjrt_weights_cut(b, 0);
     hr_free(b->weights);
     b->weights = NULL;
-    b->n_weights = 0;
 }
 
 static hr_hlo_shape shape_of(const hr_tensor_desc *d)

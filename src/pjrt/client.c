@@ -161,6 +161,8 @@ static void numerics(hr_backend *b, hr_buf *out)
     const hr_pjrt *p = (const hr_pjrt *)b;
     hr_buf_printf(out, "\"backend\":\"pjrt\",\"platform\":\"%s\",\"plugin\":\"%s\"", p->platform,
                   p->version);
+    if (p->storage_chosen)
+        hr_buf_printf(out, ",\"int4_weights\":%s", p->hlo.int4 ? "true" : "false");
 }
 
 static size_t weight_bytes(const hr_backend *b)

@@ -97,7 +97,8 @@ hr_status hr_pjrt_compile(hr_backend *b, const hr_graph *g, hr_program **out)
     hr_program *p = hr_new0(hr_program);
     if (!p) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: program");
     p->owner = (hr_pjrt *)b;
-    hr_status st = hr_hlo_program_build(g, &p->hlo);
+    hr_pjrt_choose_storage(p->owner, g);
+    hr_status st = hr_hlo_program_build(g, &p->owner->hlo, &p->hlo);
     if (!st) st = make_arrays(p);
     if (!st) st = bind_weights(p);
     if (!st) st = load(p);

@@ -11,6 +11,8 @@
     X(F16, "f16", 2)                                                                               \
     X(F64, "f64", 8)                                                                               \
     X(I1, "i1", 1)                                                                                 \
+    X(I4, "i4", 1)                                                                                 \
+    X(UI4, "ui4", 1)                                                                               \
     X(I8, "i8", 1)                                                                                 \
     X(UI8, "ui8", 1)                                                                               \
     X(UI16, "ui16", 2)                                                                             \
@@ -47,11 +49,20 @@ typedef struct hr_hlo_program {
     size_t n_arguments;
 } hr_hlo_program;
 
+/* How a program is written for one plugin. Zeroed is what every plugin takes. */
+typedef struct hr_hlo_options {
+    bool int4;                    /* numbers of 4-bit formats are i4 or ui4, else i8 */
+    const char *attention_kernel; /* target of a custom call in attention's place, or NULL */
+} hr_hlo_options;
+
 /* Results of @main are the graph's outputs in their order; donated inputs carry
  * tf.aliasing_output. UNIMPLEMENTED names an op or format that cannot be written. */
-HR_MUST_USE hr_status hr_hlo_program_build(const hr_graph *g, hr_hlo_program *out);
+HR_MUST_USE hr_status hr_hlo_program_build(const hr_graph *g, const hr_hlo_options *opt,
+                                           hr_hlo_program *out);
 void hr_hlo_program_deinit(hr_hlo_program *p);
 
+/* Whether numbers of that format are 4 bits wide. */
+bool hr_hlo_format_is_4_bit(hr_format f);
 size_t hr_hlo_shape_bytes(const hr_hlo_shape *s); /* of a host buffer, dense row-major */
 /* What a buffer of that dtype is to a plugin. Halves are their bits, ui16: XLA's CPU compiler moves
  * a table of halves through f32 whole, where it would move integers in place. */

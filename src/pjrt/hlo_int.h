@@ -17,8 +17,9 @@ typedef struct hr_hlo_value {
 
 /* The writer. */
 typedef struct hr_hlo {
-    hr_buf *text; /* borrowed */
-    int next;     /* first id that is free */
+    hr_buf *text;              /* borrowed */
+    const hr_hlo_options *opt; /* borrowed */
+    int next;                  /* first id that is free */
 } hr_hlo;
 
 /* What one op's emitter is given, and leaves in `out`. */
@@ -164,7 +165,8 @@ void hr_hlo_if(hr_hlo *h, hr_hlo_value p, hr_hlo_branch_fn then, hr_hlo_branch_f
 /* ---- weights (hlo_weight.c, hlo_linear.c) ---------------------------------------------------- */
 
 /* How many parts a weight has, and their shapes. UNIMPLEMENTED names a format without any. */
-HR_MUST_USE hr_status hr_hlo_weight_parts(const hr_weight *w, hr_hlo_shape *shapes, int *n);
+HR_MUST_USE hr_status hr_hlo_weight_parts(const hr_weight *w, const hr_hlo_options *opt,
+                                          hr_hlo_shape *shapes, int *n);
 /* Columns that share a scale; 0 when a format has none. */
 int64_t hr_hlo_format_group(hr_format f);
 /* Parts as f32 numbers. Rows [M,K] of a weight, with the other parts' rows likewise, or all. */

@@ -61,7 +61,7 @@ static hr_status collect_arguments(writer *w, const bool *used)
         hr_hlo_shape shapes[HR_HLO_MAX_PARTS];
         int n = 0;
         if (v->kind != HR_VALUE_WEIGHT || !used[i]) continue;
-        HR_TRY(hr_hlo_weight_parts(v->weight, shapes, &n));
+        HR_TRY(hr_hlo_weight_parts(v->weight, w->h.opt, shapes, &n));
         for (int k = 0; k < n; k++)
             add_argument(w, v, k,
                          (hr_hlo_argument){
@@ -160,9 +160,9 @@ static hr_status prepare(writer *w)
     return HR_OK;
 }
 
-static hr_status write_program(hr_hlo_program *p)
+static hr_status write_program(hr_hlo_program *p, const hr_hlo_options *opt)
 {
-    writer w = { .h = { .text = &p->text }, .program = p };
+    writer w = { .h = { .text = &p->text, .opt = opt }, .program = p };
     HR_TRY(prepare(&w));
     const bool *used = used_values(p->graph);
     if (!used) return hr_fail(HR_RESOURCE_EXHAUSTED, "StableHLO of %s", p->graph->name);
@@ -178,11 +178,11 @@ static hr_status write_program(hr_hlo_program *p)
 
 /* ---- doors ---------------------------------------------------------------------------------- */
 
-hr_status hr_hlo_program_build(const hr_graph *g, hr_hlo_program *out)
+hr_status hr_hlo_program_build(const hr_graph *g, const hr_hlo_options *opt, hr_hlo_program *out)
 {
     *out = (hr_hlo_program){ 0 };
     hr_status st = hr_graph_expand(g, &out->graph);
-    if (!st) st = write_program(out);
+    if (!st) st = write_program(out, opt);
     if (st) hr_hlo_program_deinit(out);
     return st;
 }
@@ -194,10 +194,11 @@ void hr_hlo_program_deinit(hr_hlo_program *p)
     *p = (hr_hlo_program){ 0 };
 }
 
-hr_status hr_pjrt_stablehlo(const hr_graph *g, hr_buf *out)
+hr_status hr_pjrt_stablehlo(const hr_graph *g, const hr_pjrt_options *o, hr_buf *out)
 {
+    const hr_hlo_options opt = { .attention_kernel = o->attention_kernel };
     hr_hlo_program p;
-    HR_TRY(hr_hlo_program_build(g, &p));
+    HR_TRY(hr_hlo_program_build(g, &opt, &p));
     hr_buf_add_str(out, hr_buf_str(&p.text));
     hr_hlo_program_deinit(&p);
     if (hr_buf_status(out)) return hr_fail(hr_buf_status(out), "StableHLO text of %s", g->name);

@@ -53,6 +53,8 @@ static int64_t integer_limit(hr_hlo_type t, bool largest)
 {
     switch (t) {
     case HR_HLO_I1: return largest;
+    case HR_HLO_I4: return largest ? 7 : -8;
+    case HR_HLO_UI4: return largest ? 15 : 0;
     case HR_HLO_I8: return largest ? INT8_MAX : INT8_MIN;
     case HR_HLO_UI8: return largest ? UINT8_MAX : 0;
     case HR_HLO_UI16: return largest ? UINT16_MAX : 0;

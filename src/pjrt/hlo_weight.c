@@ -62,21 +62,29 @@ int64_t hr_hlo_format_group(hr_format f)
     return hr_format_is_blocks(f) ? neutrals[f].group : 0;
 }
 
-static hr_hlo_type stored_type(hr_format f)
+/* Numbers of these formats are 4 bits wide; signed where there is no minimum. */
+bool hr_hlo_format_is_4_bit(hr_format f)
 {
+    return f == HR_FORMAT_Q4_0 || f == HR_FORMAT_Q4_1 || f == HR_FORMAT_Q4_K;
+}
+
+static hr_hlo_type stored_type(hr_format f, const hr_hlo_options *opt)
+{
+    if (opt->int4 && hr_hlo_format_is_4_bit(f)) return neutrals[f].has_min ? HR_HLO_UI4 : HR_HLO_I4;
     if (f == HR_FORMAT_F16) return hr_hlo_type_of(HR_DTYPE_F16);
     if (f == HR_FORMAT_BF16) return hr_hlo_type_of(HR_DTYPE_BF16);
     return f == HR_FORMAT_F32 ? HR_HLO_F32 : HR_HLO_I8;
 }
 
-hr_status hr_hlo_weight_parts(const hr_weight *w, hr_hlo_shape *shapes, int *n)
+hr_status hr_hlo_weight_parts(const hr_weight *w, const hr_hlo_options *opt, hr_hlo_shape *shapes,
+                              int *n)
 {
     hr_hlo_shape s = { .type = HR_HLO_F32, .rank = w->shape.rank };
     for (int i = 0; i < s.rank; i++) s.dim[i] = w->shape.dim[i];
     *n = 1;
     shapes[NUMBERS] = s;
     if (s.rank == 1) return HR_OK;
-    shapes[NUMBERS].type = stored_type(w->format);
+    shapes[NUMBERS].type = stored_type(w->format, opt);
     if (w->format == HR_FORMAT_I8C) {
         s.rank--;
         if (!w->scale || hr_shape_count(w->scale->shape) != hr_hlo_shape_count(&s))

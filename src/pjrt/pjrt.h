@@ -8,9 +8,11 @@
 #include "backend/backend.h"
 
 typedef struct hr_pjrt_options {
-    const char *plugin;         /* path of the plugin's shared object */
-    const char *create_options; /* "key=value,key=value" for the plugin's client, or NULL; a value
-                                   of digits is an int64, true and false are bools */
+    const char *plugin;           /* path of the plugin's shared object */
+    const char *create_options;   /* "key=value,key=value" for the plugin's client, or NULL; a value
+                                     of digits is an int64, true and false are bools */
+    const char *attention_kernel; /* target of a custom call that the plugin has for ragged paged
+                                     attention, or NULL: a loop in StableHLO */
 } hr_pjrt_options;
 
 /* Loads the plugin, checks its API version, creates a client. NOT_FOUND when there is no such file,
@@ -21,6 +23,6 @@ HR_MUST_USE hr_status hr_pjrt_backend_create(const hr_pjrt_options *opt, hr_back
 HR_MUST_USE hr_status hr_pjrt_describe(const hr_pjrt_options *opt, hr_buf *out);
 
 /* The StableHLO text of a graph, as compile hands it to a plugin. */
-HR_MUST_USE hr_status hr_pjrt_stablehlo(const hr_graph *g, hr_buf *out);
+HR_MUST_USE hr_status hr_pjrt_stablehlo(const hr_graph *g, const hr_pjrt_options *opt, hr_buf *out);
 
 #endif

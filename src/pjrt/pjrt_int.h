@@ -32,6 +32,8 @@ typedef struct hr_pjrt {
     const PJRT_Api *api;
     PJRT_Client *client; /* owned */
     PJRT_Device *device; /* the first addressable one; borrowed from client */
+    hr_hlo_options hlo;  /* how programs are written for it */
+    bool storage_chosen; /* hlo.int4 says what this plugin takes */
     char platform[64], version[192];
     hr_pjrt_weight *weights; /* owned */
     size_t n_weights, weights_capacity;
@@ -79,7 +81,10 @@ HR_MUST_USE hr_status hr_pjrt_upload(hr_pjrt *b, const void *host, const hr_hlo_
 void hr_pjrt_buffer_free(hr_pjrt *b, PJRT_Buffer *x); /* NULL is fine */
 /* The device buffer of an argument that is a weight's part; read and uploaded the first time. */
 HR_MUST_USE hr_status hr_pjrt_weight_get(hr_pjrt *b, const hr_hlo_argument *a, PJRT_Buffer **out);
+void hr_pjrt_weights_cut(hr_pjrt *b, size_t n); /* drops all but the first n */
 void hr_pjrt_weights_deinit(hr_pjrt *b);
+/* Before the first program with 4-bit weights: whether their numbers are packed on the device. */
+void hr_pjrt_choose_storage(hr_pjrt *b, const hr_graph *g);
 /* Whether what the buffer held went with a failed execute. */
 bool hr_pjrt_lost(const hr_buffer *x);
 
