@@ -57,10 +57,12 @@ typedef void (*headrace_log_fn)(void *context, int level, const char *line);
 
 typedef struct headrace_options {
     size_t size;
-    const char *model;          /* directory, .gguf, packaged name or org/name; required */
-    const char *device;         /* "cpu" (NULL), "ref", the naive reference interpreter, or
-                                   "pjrt:PATH", a PJRT plugin's shared object */
-    const char *device_options; /* "key=value,…" for a plugin's client, or NULL */
+    const char *model;                 /* directory, .gguf, packaged name or org/name; required */
+    const char *device;                /* "cpu" (NULL), "ref", the naive reference interpreter, or
+                                          "pjrt:PATH", a PJRT plugin's shared object */
+    const char *device_options;        /* "key=value,…" for a plugin's client, or NULL */
+    const char *attention_custom_call; /* target of a custom call that the plugin has registered
+                                          for ragged paged attention, or NULL */
     const char *dtype;          /* "auto" (NULL), "float32": no 8-bit activations; "bfloat16": on a
                                    PJRT device, where it is auto's choice for float checkpoints */
     const char *kv_cache_dtype; /* "auto" (NULL), as the activations; "float32"; "bfloat16": on a

@@ -65,9 +65,11 @@ hr_status hr_device_parse(const char *name, const char *options, hr_device *out)
 }
 
 #ifdef HR_HAVE_PJRT
-static hr_pjrt_options pjrt_options(const hr_device *d)
+static hr_pjrt_options pjrt_options(const hr_device *d, const char *attention_custom_call)
 {
-    return (hr_pjrt_options){ .plugin = d->plugin, .create_options = d->options };
+    return (hr_pjrt_options){ .plugin = d->plugin,
+                              .create_options = d->options,
+                              .attention_custom_call = attention_custom_call };
 }
 #endif
 
@@ -81,7 +83,7 @@ hr_status hr_device_create(const hr_device *d, const headrace_options *o, hr_bac
     case HR_DEVICE_PJRT: break;
     }
 #ifdef HR_HAVE_PJRT
-    hr_pjrt_options pjrt = pjrt_options(d);
+    hr_pjrt_options pjrt = pjrt_options(d, o->attention_custom_call);
     return hr_pjrt_backend_create(&pjrt, out);
 #else
     return hr_fail(HR_INTERNAL, "a PJRT device in a build without PJRT");
@@ -122,7 +124,7 @@ hr_status hr_device_describe(const hr_device *d, hr_buf *out)
     case HR_DEVICE_PJRT: break;
     }
 #ifdef HR_HAVE_PJRT
-    hr_pjrt_options pjrt = pjrt_options(d);
+    hr_pjrt_options pjrt = pjrt_options(d, NULL);
     return hr_pjrt_describe(&pjrt, out);
 #else
     return hr_fail(HR_INTERNAL, "a PJRT device in a build without PJRT");

@@ -26,7 +26,8 @@ static hr_status dump_text(const hr_engine *e, const hr_ledger_row *r, hr_buf *t
 {
     hr_graph *g = NULL;
     hr_status st = hr_program_graph(&e->shapes, e->model, r, &g);
-    if (!st) st = hr_pjrt_stablehlo(g, &(hr_pjrt_options){ 0 }, text);
+    hr_pjrt_options o = { .attention_custom_call = e->options.attention_custom_call };
+    if (!st) st = hr_pjrt_stablehlo(g, &o, text);
     hr_graph_destroy(g);
     return st ? hr_fail_prefix(st, "program %s", hr_stage_name(r->stage)) : hr_buf_status(text);
 }

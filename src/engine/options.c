@@ -2,6 +2,7 @@
  *
  * Runs on the creating thread before any other exists (the cache size on the engine thread, once
  * the backend is there). Every combination that cannot be honoured is refused here, by name. */
+#include <ctype.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -37,9 +38,27 @@ static hr_status resolve_dtype(hr_engine *e)
 }
 
 /* What only the native backend looks at is not taken and forgotten. */
+static hr_status check_custom_call(const hr_engine *e)
+{
+    const char *target = e->options.attention_custom_call;
+    if (!target) return HR_OK;
+    if (e->device.kind != HR_DEVICE_PJRT)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "--attention-custom-call names a kernel of a PJRT plugin, "
+                       "and the device is none");
+    for (const char *p = target; *p; p++)
+        if (!isalnum((unsigned char)*p) && !strchr("_.$-", *p))
+            return hr_fail(HR_INVALID_ARGUMENT,
+                           "--attention-custom-call '%s': a target has letters, "
+                           "digits and _ . $ -",
+                           target);
+    return *target ? HR_OK : hr_fail(HR_INVALID_ARGUMENT, "--attention-custom-call: no target");
+}
+
 static hr_status check_device(const hr_engine *e)
 {
     const headrace_options *o = &e->options;
+    HR_TRY(check_custom_call(e));
     if (e->device.kind != HR_DEVICE_PJRT || (!o->isa && !o->threads)) return HR_OK;
     return hr_fail(HR_INVALID_ARGUMENT, "%s is the native backend's: a plugin chooses its own%s",
                    o->isa ? "--isa" : "--threads",

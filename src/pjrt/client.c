@@ -208,6 +208,7 @@ hr_status hr_pjrt_backend_create(const hr_pjrt_options *opt, hr_backend **out)
     if (!b) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: backend");
     b->base.v = &vtable;
     b->api = api;
+    b->hlo.attention_custom_call = opt->attention_custom_call;
     hr_status st = create_client(b, opt);
     if (!st) st = read_platform(b);
     if (!st) st = find_devices(b);

@@ -7,6 +7,7 @@
  * values are f32. A token of no request sees no key, and its row is zeros. */
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "pjrt/hlo_int.h"
 
@@ -197,10 +198,43 @@ static hr_hlo_value finish(attention *a, const hr_hlo_value *carried)
     return hr_hlo_reshape(h, y, HR_HLO_SHAPE(F32, a->T, a->N, a->D));
 }
 
+/* ---- a device's own kernel ------------------------------------------------------------------- */
+
+/* Halves as such, not as their bits: a kernel is somebody else's. */
+static hr_hlo_value plain(hr_hlo *h, hr_hlo_value x, hr_dtype d)
+{
+    if (d == HR_DTYPE_BF16) return hr_hlo_bitcast(h, x, HR_HLO_BF16);
+    return d == HR_DTYPE_F16 ? hr_hlo_bitcast(h, x, HR_HLO_F16) : x;
+}
+
+/* Operands and attributes are the op's, in its order; a sink is there or is not. */
+static void call_kernel(hr_hlo_emit *e, const char *target)
+{
+    const hr_attrs *a = &e->node->attrs;
+    hr_hlo_value in[HR_NODE_MAX_IN];
+    uint32_t scale, cap;
+    char config[128];
+    int n = 0;
+    for (int i = 0; i < e->node->n_in; i++)
+        if (e->in[i].id >= 0) in[n++] = plain(e->h, e->in[i], e->node->in[i]->dtype);
+    memcpy(&scale, &a->scale, sizeof scale);
+    memcpy(&cap, &a->cap, sizeof cap);
+    snprintf(config, sizeof config, "cap = 0x%08X : f32, scale = 0x%08X : f32, window = %d : i64",
+             cap, scale, a->window);
+    hr_hlo_shape s = e->in[0].shape;
+    s.type = in[0].shape.type;
+    hr_hlo_value y = hr_hlo_custom_call(e->h, target, config, in, n, s);
+    e->out[0] = s.type == HR_HLO_F32 ? y : hr_hlo_bitcast(e->h, y, HR_HLO_UI16);
+}
+
 hr_status hr_hlo_emit_attention(hr_hlo_emit *e)
 {
     const hr_hlo_shape q = e->in[0].shape, k = e->in[1].shape, tables = e->in[3].shape;
     attention a = { .e = e, .T = q.dim[0], .N = q.dim[1], .D = q.dim[2] };
+    if (e->h->opt->attention_custom_call) {
+        call_kernel(e, e->h->opt->attention_custom_call);
+        return HR_OK;
+    }
     a.block = k.dim[1];
     a.KV = k.dim[2];
     a.G = a.N / a.KV;

@@ -150,6 +150,11 @@ typedef enum hr_hlo_scatter_mode {
 hr_hlo_value hr_hlo_scatter(hr_hlo *h, hr_hlo_value x, hr_hlo_value at, hr_hlo_value rows,
                             hr_hlo_scatter_mode mode);
 
+/* A call of a kernel that the plugin has registered under `target`, by the typed foreign function
+ * interface; `config` is the text of its attributes: "scale = 1 : i64, …". */
+hr_hlo_value hr_hlo_custom_call(hr_hlo *h, const char *target, const char *config,
+                                const hr_hlo_value *x, int n, hr_hlo_shape s);
+
 /* Regions may use any value that is in sight where they are written. */
 typedef hr_hlo_value (*hr_hlo_cond_fn)(hr_hlo *h, void *ctx, const hr_hlo_value *carried);
 /* Given the values of one turn, leaves those of the next in their place. */

@@ -196,7 +196,7 @@ void hr_hlo_program_deinit(hr_hlo_program *p)
 
 hr_status hr_pjrt_stablehlo(const hr_graph *g, const hr_pjrt_options *o, hr_buf *out)
 {
-    const hr_hlo_options opt = { .attention_kernel = o->attention_kernel };
+    const hr_hlo_options opt = { .attention_custom_call = o->attention_custom_call };
     hr_hlo_program p;
     HR_TRY(hr_hlo_program_build(g, &opt, &p));
     hr_buf_add_str(out, hr_buf_str(&p.text));

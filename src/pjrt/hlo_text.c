@@ -116,6 +116,16 @@ static hr_hlo_value end_of(hr_hlo *h, const hr_hlo_value *x, int n, hr_hlo_value
     return v;
 }
 
+hr_hlo_value hr_hlo_custom_call(hr_hlo *h, const char *target, const char *config,
+                                const hr_hlo_value *x, int n, hr_hlo_shape s)
+{
+    hr_hlo_value v = begin(h, "custom_call", s);
+    hr_buf_printf(h->text, "@\"%s\"(", target);
+    operands(h, x, n);
+    hr_buf_printf(h->text, ") {api_version = 4 : i32, backend_config = {%s}}", config);
+    return end_of(h, x, n, v);
+}
+
 /* "[1, 0]" */
 static void add_dims(hr_hlo *h, const int *dims, int n)
 {

@@ -11,7 +11,7 @@ typedef struct hr_pjrt_options {
     const char *plugin;           /* path of the plugin's shared object */
     const char *create_options;   /* "key=value,key=value" for the plugin's client, or NULL; a value
                                      of digits is an int64, true and false are bools */
-    const char *attention_kernel; /* target of a custom call that the plugin has for ragged paged
+    const char *attention_custom_call; /* target of a custom call that the plugin has for ragged paged
                                      attention, or NULL: a loop in StableHLO */
 } hr_pjrt_options;
 

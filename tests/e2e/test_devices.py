@@ -1,5 +1,8 @@
 """What --device can name, the plugins that are found, and the programs written as StableHLO."""
+import json
 import pathlib
+import re
+import struct
 
 import pytest
 
@@ -118,6 +121,37 @@ def test_programs_are_written(model, has_pjrt, tmp_path):
     assert "bf16" not in (to / "backbone_t16.mlir").read_text().replace("bf16_", "")
     assert headrace(*command).returncode == 0
     assert again == {f.name: f.read_bytes() for f in files}
+
+
+def test_attention_by_custom_call(model, has_pjrt, tmp_path):
+    command = ("compile", model, "--dump", tmp_path, "--max-num-seqs", 8,
+               "--max-num-batched-tokens", 16, "--dtype", "bfloat16",
+               "--attention-custom-call", "vendor.ragged$paged")
+    if not has_pjrt:
+        wrong(*command, status=1, naming=LACKING)
+        return
+    r = headrace(*command)
+    assert r.returncode == 0, r.stderr
+    text = (tmp_path / "backbone_t16.mlir").read_text()
+    calls = [line for line in text.splitlines() if "custom_call" in line]
+    assert len(calls) == text.count("// attention") > 0
+    config = json.loads((pathlib.Path(model) / "config.json").read_text())
+    heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
+    dim = config.get("head_dim") or config["hidden_size"] // heads
+    scale = struct.pack(">f", dim ** -0.5).hex().upper()
+    for line in calls:
+        assert '@"vendor.ragged$paged"(' in line and "api_version = 4 : i32" in line
+        assert f"scale = 0x{scale} : f32, window = 0 : i64" in line
+        assert re.search(rf"\(tensor<16x{heads}x{dim}xbf16>, (tensor<\d+x16x{kv}x{dim}xbf16>, ){{2}}"
+                         rf"tensor<8x\d+xi32>, tensor<9xi32>, tensor<8xi32>\) -> "
+                         rf"tensor<16x{heads}x{dim}xbf16>$", line), line
+
+
+def test_custom_calls_refused(model, has_pjrt):
+    flag = "--attention-custom-call"
+    wrong("generate", model, "-p", "a", flag, "x", status=1, naming="the device is none")
+    wrong("generate", model, "-p", "a", "--device", "pjrt:x.so", flag, 'a"b', status=1,
+          naming='a"b' if has_pjrt else LACKING)
 
 
 def test_a_folder_that_cannot_be_made(model, has_pjrt, tmp_path):
