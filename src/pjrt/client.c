@@ -85,19 +85,6 @@ static hr_status create_client(hr_pjrt *b, const hr_pjrt_options *o)
     return st;
 }
 
-/* Cut to size, and clean enough for a log line and a JSON string. */
-static void keep_text(char *to, size_t size, const char *from, size_t n)
-{
-    if (!from) n = 0;
-    if (n > size - 1) n = size - 1;
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)from[i];
-        to[i] = c < ' ' || c > '~' || c == '"' || c == '\\' ? ' ' : (char)c;
-    }
-    while (n && to[n - 1] == ' ') n--;
-    to[n] = 0;
-}
-
 static hr_status read_platform(hr_pjrt *b)
 {
     PJRT_Client_PlatformName_Args name = { .struct_size = PJRT_Client_PlatformName_Args_STRUCT_SIZE,
@@ -107,30 +94,9 @@ static hr_status read_platform(hr_pjrt *b)
                                                  .client = b->client };
     HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_Client_PlatformName(&name), "platform"));
     HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_Client_PlatformVersion(&version), "version"));
-    keep_text(b->platform, sizeof b->platform, name.platform_name, name.platform_name_size);
-    keep_text(b->version, sizeof b->version, version.platform_version,
-              version.platform_version_size);
-    return HR_OK;
-}
-
-static hr_status device_text(const hr_pjrt *b, PJRT_DeviceDescription *d, char *to, size_t size)
-{
-    PJRT_DeviceDescription_DebugString_Args args = {
-        .struct_size = PJRT_DeviceDescription_DebugString_Args_STRUCT_SIZE, .device_description = d
-    };
-    HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_DeviceDescription_DebugString(&args), "device"));
-    keep_text(to, size, args.debug_string, args.debug_string_size);
-    return HR_OK;
-}
-
-static hr_status device_description(const hr_pjrt *b, PJRT_Device *device,
-                                    PJRT_DeviceDescription **out)
-{
-    PJRT_Device_GetDescription_Args args = { .struct_size =
-                                                 PJRT_Device_GetDescription_Args_STRUCT_SIZE,
-                                             .device = device };
-    HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_Device_GetDescription(&args), "device"));
-    *out = args.device_description;
+    hr_pjrt_keep_text(b->platform, sizeof b->platform, name.platform_name, name.platform_name_size);
+    hr_pjrt_keep_text(b->version, sizeof b->version, version.platform_version,
+                      version.platform_version_size);
     return HR_OK;
 }
 
@@ -149,8 +115,8 @@ static hr_status find_devices(hr_pjrt *b)
            b->version, b->api->pjrt_api_version.major_version,
            b->api->pjrt_api_version.minor_version, n, n == 1 ? "" : "s");
     for (size_t i = 0; i < n; i++) {
-        HR_TRY(device_description(b, args.addressable_devices[i], &d));
-        HR_TRY(device_text(b, d, text, sizeof text));
+        HR_TRY(hr_pjrt_device_description(b->api, args.addressable_devices[i], &d));
+        HR_TRY(hr_pjrt_device_text(b->api, d, text, sizeof text));
         hr_log(HR_LOG_INFO, "pjrt: device %zu: %s%s", i, text, i ? " (not used)" : "");
     }
     return HR_OK;
@@ -215,104 +181,4 @@ hr_status hr_pjrt_backend_create(const hr_pjrt_options *opt, hr_backend **out)
     if (st) destroy(&b->base);
     else *out = &b->base;
     return st;
-}
-
-static void add_value(const PJRT_NamedValue *v, hr_buf *out)
-{
-    hr_str text = { v->string_value, v->value_size };
-    switch (v->type) {
-    case PJRT_NamedValue_kString: hr_buf_add_str(out, text); break;
-    case PJRT_NamedValue_kInt64: hr_buf_printf(out, "%lld", (long long)v->int64_value); break;
-    case PJRT_NamedValue_kInt64List:
-        for (size_t i = 0; i < v->value_size; i++)
-            hr_buf_printf(out, "%s%lld", i ? "," : "", (long long)v->int64_array_value[i]);
-        break;
-    case PJRT_NamedValue_kFloat: hr_buf_printf(out, "%g", (double)v->float_value); break;
-    case PJRT_NamedValue_kBool: hr_buf_add_c(out, v->bool_value ? "true" : "false"); break;
-    }
-}
-
-/* coords=0,0,0 core_on_chip=0 … : what a plugin tells of a place in a slice. */
-static hr_status add_attributes(const hr_pjrt *b, PJRT_DeviceDescription *d, hr_buf *out)
-{
-    PJRT_DeviceDescription_Attributes_Args args = {
-        .struct_size = PJRT_DeviceDescription_Attributes_Args_STRUCT_SIZE, .device_description = d
-    };
-    HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_DeviceDescription_Attributes(&args), "attributes"));
-    for (size_t i = 0; i < args.num_attributes; i++) {
-        const PJRT_NamedValue *v = &args.attributes[i];
-        hr_buf_add_byte(out, ' ');
-        hr_buf_add_str(out, (hr_str){ v->name, v->name_size });
-        hr_buf_add_byte(out, '=');
-        add_value(v, out);
-    }
-    return HR_OK;
-}
-
-/* Not every plugin counts, and none counts a device of another host. */
-static void add_memory(const hr_pjrt *b, PJRT_Device *device, hr_buf *out)
-{
-    PJRT_Device_IsAddressable_Args here = { .struct_size =
-                                                PJRT_Device_IsAddressable_Args_STRUCT_SIZE,
-                                            .device = device };
-    PJRT_Device_MemoryStats_Args m = { .struct_size = PJRT_Device_MemoryStats_Args_STRUCT_SIZE,
-                                       .device = device };
-    hr_pjrt_ignore(b->api, b->api->PJRT_Device_IsAddressable(&here));
-    if (!here.is_addressable) {
-        hr_buf_add_c(out, ", on another host");
-        return;
-    }
-    if (!HR_PJRT_HAS(b->api, PJRT_Device_MemoryStats)) return;
-    PJRT_Error *e = b->api->PJRT_Device_MemoryStats(&m);
-    if (!e) hr_buf_printf(out, ", %.2f GB in use", (double)m.bytes_in_use / 1e9);
-    if (!e && m.bytes_limit_is_set) hr_buf_printf(out, " of %.2f GB", (double)m.bytes_limit / 1e9);
-    hr_pjrt_ignore(b->api, e);
-}
-
-static hr_status add_device(const hr_pjrt *b, PJRT_Device *device, hr_buf *out)
-{
-    PJRT_DeviceDescription *d;
-    char text[256];
-    HR_TRY(device_description(b, device, &d));
-    HR_TRY(device_text(b, d, text, sizeof text));
-    PJRT_DeviceDescription_Id_Args id = { .struct_size = PJRT_DeviceDescription_Id_Args_STRUCT_SIZE,
-                                          .device_description = d };
-    PJRT_DeviceDescription_ProcessIndex_Args process = {
-        .struct_size = PJRT_DeviceDescription_ProcessIndex_Args_STRUCT_SIZE, .device_description = d
-    };
-    PJRT_DeviceDescription_Kind_Args kind = { .struct_size =
-                                                  PJRT_DeviceDescription_Kind_Args_STRUCT_SIZE,
-                                              .device_description = d };
-    HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_DeviceDescription_Id(&id), "device"));
-    HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_DeviceDescription_ProcessIndex(&process), "device"));
-    HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_DeviceDescription_Kind(&kind), "device"));
-    hr_buf_printf(out, "  device %d: process %d, kind ", id.id, process.process_index);
-    hr_buf_add_str(out, (hr_str){ kind.device_kind, kind.device_kind_size });
-    hr_buf_printf(out, ", %s", text);
-    HR_TRY(add_attributes(b, d, out));
-    add_memory(b, device, out);
-    hr_buf_add_byte(out, '\n');
-    return HR_OK;
-}
-
-static hr_status add_devices(const hr_pjrt *b, hr_buf *out)
-{
-    PJRT_Client_Devices_Args args = { .struct_size = PJRT_Client_Devices_Args_STRUCT_SIZE,
-                                      .client = b->client };
-    HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_Client_Devices(&args), "devices"));
-    for (size_t i = 0; i < args.num_devices; i++) HR_TRY(add_device(b, args.devices[i], out));
-    return HR_OK;
-}
-
-hr_status hr_pjrt_describe(const hr_pjrt_options *opt, hr_buf *out)
-{
-    hr_backend *backend;
-    HR_TRY(hr_pjrt_backend_create(opt, &backend));
-    const hr_pjrt *b = (const hr_pjrt *)backend;
-    hr_buf_printf(out, "pjrt:%s: platform %s (%s), PJRT API %d.%d\n", opt->plugin, b->platform,
-                  b->version, b->api->pjrt_api_version.major_version,
-                  b->api->pjrt_api_version.minor_version);
-    hr_status st = add_devices(b, out);
-    hr_backend_destroy(backend);
-    return st ? st : hr_buf_status(out);
 }

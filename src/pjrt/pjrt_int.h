@@ -72,6 +72,15 @@ HR_MUST_USE hr_status hr_pjrt_error(const PJRT_Api *api, PJRT_Error *e, const ch
 void hr_pjrt_ignore(const PJRT_Api *api, PJRT_Error *e);
 /* Waits for an event and destroys it. NULL is finished work. */
 HR_MUST_USE hr_status hr_pjrt_await(const PJRT_Api *api, PJRT_Event *e, const char *what);
+/* A plugin's text, cut to size and clean enough for a log line and a JSON string. */
+void hr_pjrt_keep_text(char *to, size_t size, const char *from, size_t n);
+HR_MUST_USE hr_status hr_pjrt_device_text(const PJRT_Api *api, PJRT_DeviceDescription *d, char *to,
+                                          size_t size);
+HR_MUST_USE hr_status hr_pjrt_device_description(const PJRT_Api *api, PJRT_Device *device,
+                                                 PJRT_DeviceDescription **out);
+/* Its id, process, kind and attributes (coordinates, core); no line end. */
+HR_MUST_USE hr_status hr_pjrt_describe_device(const PJRT_Api *api, PJRT_DeviceDescription *d,
+                                              hr_buf *out);
 /* Opens, checks and initialises a plugin. It stays open for the life of the process. */
 HR_MUST_USE hr_status hr_pjrt_plugin_open(const char *path, const PJRT_Api **out);
 
