@@ -120,4 +120,23 @@ HR_MUST_USE hr_status hr_bench_start_once(const hr_bench_engine_options *o, hr_b
 HR_MUST_USE hr_status hr_bench_startup(const hr_bench_engine_options *o, char *const *argv,
                                        hr_buf *text, hr_buf *json);
 
+/* ---- bench sampler --------------------------------------------------------------------------- */
+
+typedef struct hr_bench_sampler_options {
+    headrace_options engine;     /* device_options, isa, threads */
+    const char *devices;         /* NULL = "cpu"; names as of --device, commas between */
+    const char *heads;           /* NULL = "float32"; of float32, bfloat16, w8a8 */
+    const int64_t *hidden_sizes; /* [n_hidden_sizes], none = 896 */
+    const int64_t *vocab_sizes;  /* [n_vocab_sizes], none = 151936 */
+    const int64_t *batch_sizes;  /* [n_batch_sizes], none = 1, 4, 16, 32 */
+    size_t n_hidden_sizes, n_vocab_sizes, n_batch_sizes;
+    int64_t num_runs;              /* that count, of every case */
+    hr_bench_progress_fn progress; /* NULL = silent */
+    void *context;
+} hr_bench_sampler_options;
+
+/* A random lm_head and the sampler behind it: what each option costs. */
+HR_MUST_USE hr_status hr_bench_sampler(const hr_bench_sampler_options *o, hr_buf *text,
+                                       hr_buf *json);
+
 #endif

@@ -252,6 +252,7 @@ hr_status hr_args_parse(int argc, char **argv, unsigned command, const char *pro
     hr_server_options_init(&out->server);
     hr_bench_serve_init(&out->bench.serve);
     hr_bench_engine_init(&out->bench.engine);
+    out->bench.sampler.num_runs = 40;
     const char *check = getenv("HEADRACE_CHECK_RECOMPILATION");
     if (!check) check = getenv("VLLM_XLA_CHECK_RECOMPILATION");
     out->options.check_recompilation = check && !strcmp(check, "1");
@@ -263,11 +264,12 @@ hr_status hr_args_parse(int argc, char **argv, unsigned command, const char *pro
 void hr_args_deinit(hr_args *a)
 {
     hr_cli_command *c = &a->own;
-    hr_cli_list *lists[] = { &c->prompts,           &c->prompt_ids,     &c->stop,
-                             &c->bad_words,         &c->stop_token_ids, &c->allowed_token_ids,
-                             &c->logprob_token_ids, &c->bias_ids,       &c->bias_values,
-                             &c->api_keys,          &c->served_names,   &c->allowed_origins,
-                             &a->bench.headers,     &a->bench.goodput };
+    hr_cli_list *lists[] = { &c->prompts,           &c->prompt_ids,       &c->stop,
+                             &c->bad_words,         &c->stop_token_ids,   &c->allowed_token_ids,
+                             &c->logprob_token_ids, &c->bias_ids,         &c->bias_values,
+                             &c->api_keys,          &c->served_names,     &c->allowed_origins,
+                             &a->bench.headers,     &a->bench.goodput,    &a->bench.hidden_sizes,
+                             &a->bench.vocab_sizes, &a->bench.batch_sizes };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) hr_free(lists[i]->at);
     hr_free(a->typed);
     hr_arena_deinit(&a->arena);

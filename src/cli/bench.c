@@ -302,3 +302,23 @@ int hr_cli_bench_startup(hr_args *a)
     hr_buf_deinit(&arguments);
     return finish(a, st, &text, &json);
 }
+
+/* ---- bench sampler --------------------------------------------------------------------------- */
+
+int hr_cli_bench_sampler(hr_args *a)
+{
+    progress shown = { .terminal = isatty(STDERR_FILENO) };
+    hr_cli_bench *b = &a->bench;
+    hr_bench_sampler_options *o = &b->sampler;
+    hr_buf text = { 0 }, json = { 0 };
+    o->engine = a->options;
+    o->hidden_sizes = b->hidden_sizes.at;
+    o->n_hidden_sizes = b->hidden_sizes.n;
+    o->vocab_sizes = b->vocab_sizes.at;
+    o->n_vocab_sizes = b->vocab_sizes.n;
+    o->batch_sizes = b->batch_sizes.at;
+    o->n_batch_sizes = b->batch_sizes.n;
+    if (!b->no_progress) o->progress = on_requests;
+    o->context = &shown;
+    return finish(a, hr_bench_sampler(o, &text, &json), &text, &json);
+}

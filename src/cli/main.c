@@ -78,6 +78,12 @@ static const command commands[] = {
       "seconds from launching a process to its first token",
       "usage: headrace bench startup MODEL [flags]\n\n"
       "Launches this program anew, with the model's files out of the page cache and in it.\n\n" },
+    { "bench sampler", HR_CLI_BENCH_SAMPLER, hr_cli_bench_sampler,
+      "what each sampling option costs behind a random lm_head",
+      "usage: headrace bench sampler [flags]\n\n"
+      "Needs no model. Head alone, head and sampler, sampler alone, each option by itself and all\n"
+      "at once:\n\n"
+      "  headrace bench sampler --batch-sizes 1,32 --head float32,w8a8\n\n" },
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
