@@ -52,7 +52,7 @@ static hr_status read_scale(const hr_weight *w, int64_t first, int64_t count, vo
 {
     const hr_weight *matrix = w->source;
     (void)first;
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count * w->shape.dim[0]; i++) /* a vector is one row */
         ((float *)to)[i] = 1 / (127 * sqrtf((float)matrix->shape.dim[1]));
     return HR_OK;
 }
@@ -61,7 +61,7 @@ static void make_weights(hr_bench_rig *r)
 {
     static const hr_format formats[] = { HR_FORMAT_F32, HR_FORMAT_BF16, HR_FORMAT_I8C };
     r->scale = (hr_weight){ .name = "head.scale",
-                            .shape = HR_SHAPE(r->vocab, 1),
+                            .shape = HR_SHAPE(r->vocab),
                             .format = HR_FORMAT_F32,
                             .read_rows = read_scale,
                             .source = &r->weight };

@@ -665,6 +665,50 @@ def test_startup(smollm2):
     assert headrace("bench", "startup", "/no/such/model").returncode == 1
 
 
+SAMPLER = ("--hidden-sizes", "64", "--vocab-sizes", 2048, "--batch-sizes", "1,3", "--num-runs", 5)
+CASES = ["greedy", "draw", "temperature .8", "top_k 40", "top_p .9", "min_p .05",
+         "three penalties", "50 biases", "bitmask", "logprobs 5", "temperature, top_k, top_p",
+         "everything"]
+
+
+def test_sampler(tmp_path):
+    file = tmp_path / "sampler.json"
+    r = headrace("bench", "sampler", *SAMPLER, "--head", "float32,bfloat16,w8a8",
+                 "--output-json", file)
+    assert r.returncode == 0, r.stderr
+    got = json.loads(file.read_text())
+    assert [(g["head"], g["batch_size"]) for g in got] == [
+        (head, batch) for head in ("float32", "bfloat16", "w8a8") for batch in (1, 3)]
+    for g in got:
+        assert (g["device"], g["hidden_size"], g["vocab_size"]) == ("cpu", 64, 2048)
+        for kind in "head_and_sampler_s", "sampler_s":
+            assert list(g[kind]) == CASES and min(g[kind].values()) > 0
+        assert g["warm_up_s"] > 0 and g["head_s"] > 0 and len(g["everything_runs_s"]) == 4
+    assert r.stdout.count("everything / greedy") == 3 and "medians of 8" in r.stdout
+    table = r.stdout.split("\n\n")[0]
+    for case in CASES:  # the table shows what was measured
+        line = re.search(rf"^  {re.escape(case)} +(\S+) +(\S+)$", table, re.M)
+        want = [1e3 * g["head_and_sampler_s"][case] for g in got[:2]]
+        assert [float(x) for x in line.groups()] == pytest.approx(want, abs=6e-4)
+    assert "published" not in r.stdout  # those figures are for another vocabulary
+
+
+def test_sampler_repeats_its_published_rows():
+    r = headrace("bench", "sampler", "--hidden-sizes", 32, "--batch-sizes", "4,2", "--num-runs", 1)
+    assert r.returncode == 0, r.stderr
+    assert re.search(r"torch-xla, TPU v6 +0\.0785 +- ", r.stdout)
+
+
+@pytest.mark.parametrize("flags, word", [
+    (["--head", "int3"], "int3"), (["--device", "tpv"], "tpv"), (["--batch-sizes", "0"], "--batch-sizes"),
+    (["--vocab-sizes", "12"], "--vocab-sizes"), (["--hidden-sizes", "1"], "--hidden-sizes"),
+    (["--num-runs", "0"], "--num-runs"), (["smollm2-135m"], "takes no model"),
+])
+def test_sampler_refuses(flags, word):
+    r = headrace("bench", "sampler", *flags)
+    assert r.returncode in (1, 2) and word in r.stderr
+
+
 @pytest.mark.parametrize("command, flags, word", [
     ("throughput", [], "which model"), ("latency", [], "which model"), ("startup", [], "which model"),
     ("latency", ["--batch-size", "0"], "--batch-size"),

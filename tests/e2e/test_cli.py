@@ -14,7 +14,8 @@ import make_tiny
 SMALL = ["--max-num-seqs", 16, "--max-num-batched-tokens", 64, "--max-model-len", 128]
 ONE = ["-p", "abc", "--temperature", 0, "--max-tokens", 1, *SMALL]
 COMMANDS = ["serve", "plan", "compile", "devices", "generate", "tokenize", "render", "chat",
-            "complete", "bench serve", "bench throughput", "bench latency", "bench startup"]
+            "complete", "bench serve", "bench throughput", "bench latency", "bench startup",
+            "bench sampler"]
 BUILD = pathlib.Path(BIN).parent
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 
