@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/sync.h"
+
 static hr_status errno_status(void)
 {
     switch (errno) {
@@ -102,22 +104,35 @@ static hr_status write_all(int fd, hr_str s, const char *path)
     return HR_OK;
 }
 
+/* A file that nobody else has: processes in two containers may share a folder and a process id. */
+static hr_status create_beside(const char *path, hr_buf *name, int *fd)
+{
+    static hr_counter serial;
+    int tries = 100;
+    do {
+        hr_buf_clear(name);
+        hr_buf_printf(name, "%s.tmp.%ld.%llu", path, (long)getpid(),
+                      (unsigned long long)hr_counter_next(&serial));
+        const char *c = hr_buf_c(name);
+        HR_TRY(hr_buf_status(name));
+        *fd = open(c, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    } while (*fd < 0 && errno == EEXIST && --tries);
+    return *fd < 0 ? hr_fail(errno_status(), "%s: %s", name->p, strerror(errno)) : HR_OK;
+}
+
 hr_status hr_file_write_atomic(const char *path, hr_str content)
 {
-    hr_buf temporary = { 0 };
-    hr_buf_printf(&temporary, "%s.tmp.%ld", path, (long)getpid());
-    const char *name = hr_buf_c(&temporary);
-    hr_status st = hr_buf_status(&temporary);
-    int fd = st ? -1 : open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (!st && fd < 0) st = hr_fail(errno_status(), "%s: %s", name, strerror(errno));
+    hr_buf name = { 0 };
+    int fd;
+    hr_status st = create_beside(path, &name, &fd);
     if (!st) {
-        st = write_all(fd, content, name);
+        st = write_all(fd, content, name.p);
         close(fd);
-        if (!st && rename(name, path))
+        if (!st && rename(name.p, path))
             st = hr_fail(errno_status(), "%s: %s", path, strerror(errno));
-        if (st) unlink(name);
+        if (st) unlink(name.p);
     }
-    hr_buf_deinit(&temporary);
+    hr_buf_deinit(&name);
     return st;
 }
 

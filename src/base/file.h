@@ -23,12 +23,18 @@ void hr_file_close(hr_file *f);
 HR_MUST_USE hr_status hr_file_read(const hr_file *f, uint64_t offset, void *to, size_t n);
 /* A whole file into *out (appended), refused above `limit` bytes. */
 HR_MUST_USE hr_status hr_file_slurp(const char *path, size_t limit, hr_buf *out);
-/* Temporary file beside, fsync, rename. */
+/* Temporary file beside (path.tmp.…, like no other's), fsync, rename. */
 HR_MUST_USE hr_status hr_file_write_atomic(const char *path, hr_str content);
 /* "dir/name" into *out, terminated; refused when name holds '/' or is "..", so a hostile index
  * cannot leave the folder. */
 HR_MUST_USE hr_status hr_path_join(const char *dir, hr_str name, hr_buf *out);
 bool hr_path_is_dir(const char *path);
 bool hr_path_exists(const char *path);
+
+const char *hr_environment(const char *name); /* NULL when unset or empty */
+/* $XDG_CACHE_HOME or ~/.cache, terminated. */
+HR_MUST_USE hr_status hr_cache_root(hr_buf *out);
+/* mkdir -p: parents that are made get 0755, the last folder `mode`. */
+HR_MUST_USE hr_status hr_make_dirs(const char *path, mode_t mode);
 
 #endif

@@ -19,7 +19,7 @@ static hr_status locate_packaged(const char *name, hr_buf *path, bool *known)
     for (size_t i = 0; i < sizeof packaged / sizeof *packaged; i++) {
         if (strcmp(name, packaged[i].name) != 0) continue;
         *known = true;
-        HR_TRY(hr_model_cache_root(path));
+        HR_TRY(hr_cache_root(path));
         hr_buf_printf(path, "/headrace/models/%s/%s", name, packaged[i].file);
         const char *file = hr_buf_c(path);
         HR_TRY(hr_buf_status(path));
@@ -52,14 +52,14 @@ static bool split_repo(const char *name, hr_str *org, hr_str *repo)
 /* The hub's cache folder, as huggingface_hub finds it. */
 static hr_status hub_root(hr_buf *out)
 {
-    const char *hub = hr_model_environment("HF_HUB_CACHE"), *home = hr_model_environment("HF_HOME");
+    const char *hub = hr_environment("HF_HUB_CACHE"), *home = hr_environment("HF_HOME");
     hr_buf_clear(out);
     if (hub) {
         hr_buf_add_c(out, hub);
     } else if (home) {
         hr_buf_printf(out, "%s/hub", home);
     } else {
-        HR_TRY(hr_model_cache_root(out));
+        HR_TRY(hr_cache_root(out));
         hr_buf_add_c(out, "/huggingface/hub");
     }
     return hr_buf_status(out);

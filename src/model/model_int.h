@@ -141,12 +141,6 @@ hr_status hr_rope_compute(hr_rope *rope, int64_t head_dim, const float *factors,
 hr_status hr_vocab_read_dir(const char *dir, hr_arena *arena, hr_model_vocab *v);
 hr_status hr_vocab_from_gguf(const hr_gguf *g, hr_arena *arena, hr_model_vocab *v);
 
-/* ---- places --------------------------------------------------------------------------------- */
-
-const char *hr_model_environment(const char *name); /* NULL when unset or empty */
-hr_status hr_model_cache_root(hr_buf *out);         /* $XDG_CACHE_HOME or ~/.cache, terminated */
-hr_status hr_model_make_dirs(const char *path);     /* mkdir -p */
-
 /* ---- families ------------------------------------------------------------------------------- */
 
 /* The tensors of one transformer layer; NULL where the family has none. */

@@ -773,7 +773,7 @@ static void names_become_paths(void **state)
     unsetenv("HF_HUB_CACHE");
     assert_int_equal(hr_model_locate("smollm2-135m", &path), HR_NOT_FOUND);
     assert_non_null(strstr(hr_message(), "fetch it with: tools/setup.sh model"));
-    assert_int_equal(hr_model_make_dirs(at("headrace/models/smollm2-135m")), HR_OK);
+    assert_int_equal(hr_make_dirs(at("headrace/models/smollm2-135m"), 0755), HR_OK);
     put_text("headrace/models/smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf", "x");
     assert_int_equal(hr_model_locate("smollm2-135m", &path), HR_OK);
     assert_string_equal(path.p, at("headrace/models/smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf"));
@@ -781,8 +781,8 @@ static void names_become_paths(void **state)
     assert_int_equal(hr_model_locate("org/name-1.5", &path), HR_NOT_FOUND);
     assert_non_null(strstr(hr_message(), "hf download org/name-1.5"));
     setenv("HF_HOME", at("hf"), 1);
-    assert_int_equal(hr_model_make_dirs(at("hf/hub/models--org--name-1.5/snapshots/abc")), HR_OK);
-    assert_int_equal(hr_model_make_dirs(at("hf/hub/models--org--name-1.5/refs")), HR_OK);
+    assert_int_equal(hr_make_dirs(at("hf/hub/models--org--name-1.5/snapshots/abc"), 0755), HR_OK);
+    assert_int_equal(hr_make_dirs(at("hf/hub/models--org--name-1.5/refs"), 0755), HR_OK);
     put_text("hf/hub/models--org--name-1.5/refs/main", "abc\n");
     assert_int_equal(hr_model_locate("org/name-1.5", &path), HR_OK);
     assert_string_equal(path.p, at("hf/hub/models--org--name-1.5/snapshots/abc"));

@@ -1,21 +1,21 @@
 /* Where things that survive a process are kept, as the XDG base directory specification says.
  *
- * Runs on the thread that loads. */
+ * Runs on the thread that asks; owns nothing. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "model/model_int.h"
+#include "base/file.h"
 
-const char *hr_model_environment(const char *name)
+const char *hr_environment(const char *name)
 {
     const char *v = getenv(name);
     return v && *v ? v : NULL;
 }
 
-hr_status hr_model_cache_root(hr_buf *out)
+hr_status hr_cache_root(hr_buf *out)
 {
-    const char *xdg = hr_model_environment("XDG_CACHE_HOME"), *home = hr_model_environment("HOME");
+    const char *xdg = hr_environment("XDG_CACHE_HOME"), *home = hr_environment("HOME");
     hr_buf_clear(out);
     if (xdg && *xdg == '/') hr_buf_add_c(out, xdg);
     else if (home) hr_buf_printf(out, "%s/.cache", home);
@@ -24,7 +24,13 @@ hr_status hr_model_cache_root(hr_buf *out)
     return hr_buf_status(out);
 }
 
-hr_status hr_model_make_dirs(const char *path)
+static hr_status make_dir(const char *path, mode_t mode)
+{
+    if (!mkdir(path, mode) || errno == EEXIST) return HR_OK;
+    return hr_fail(HR_UNAVAILABLE, "%s: %s", path, strerror(errno));
+}
+
+hr_status hr_make_dirs(const char *path, mode_t mode)
 {
     hr_buf part = { 0 };
     hr_status st = HR_OK;
@@ -34,8 +40,7 @@ hr_status hr_model_make_dirs(const char *path)
         hr_buf_add(&part, path, (size_t)(p - path) + 1);
         const char *dir = hr_buf_c(&part);
         st = hr_buf_status(&part);
-        if (!st && mkdir(dir, 0755) && errno != EEXIST)
-            st = hr_fail(HR_UNAVAILABLE, "%s: %s", dir, strerror(errno));
+        if (!st) st = make_dir(dir, p[1] ? 0755 : mode);
     }
     hr_buf_deinit(&part);
     return st;
