@@ -84,9 +84,12 @@ typedef struct headrace_options {
     int64_t block_size;                   /* 16 tokens per KV block */
     int64_t kv_cache_memory_bytes;        /* 0 = what max_num_seqs × max_model_len needs, within
                                              the memory there is */
-    int64_t seed;            /* -1; else requests without a seed draw from this and their number */
-    int check_recompilation; /* 1: a compile after warm-up ends the engine */
-    int enforce_eager;       /* 1: compile on demand; for development */
+    int64_t seed; /* -1; else requests without a seed draw from this and their number */
+    const char *compile_cache; /* where a plugin's compiled programs are kept between starts; NULL =
+                                  headrace/compile in the user's cache folder, "" = nowhere */
+    int64_t compile_cache_bytes;   /* 4 GiB: most that they may take; the oldest by use go */
+    int check_recompilation;       /* 1: a compile after warm-up ends the engine */
+    int enforce_eager;             /* 1: compile on demand; for development */
     int use_generation_config;     /* 1: generation_config.json supplies sampling defaults */
     int enable_prefix_caching;     /* 1: blocks of a prompt seen before are not computed */
     const char *scheduling_policy; /* "fcfs" (NULL) or "priority" */
@@ -229,13 +232,14 @@ typedef struct headrace_info {
     size_t size;
     const char *model_name;
     int64_t max_model_len, vocab_size, max_num_seqs, max_num_batched_tokens, kv_blocks, block_size;
-    int64_t programs;
+    int64_t programs, programs_cached; /* cached: compiled by an earlier process */
     double load_s, compile_s; /* reading and packing weights; building, compiling, warming up */
     size_t weight_bytes, kv_bytes, peak_bytes;
     uint64_t late_compilations, steps, preemptions;
     double prefill_s, decode_s; /* time in steps with and without prompt tokens */
     uint64_t prefill_tokens, decode_tokens;
-    const char *numerics; /* JSON object; holds as long as the engine */
+    const char *compile_cache; /* the folder in use, or NULL; holds as long as the engine */
+    const char *numerics;      /* JSON object; holds as long as the engine */
 } headrace_info;
 HEADRACE_API void headrace_info_get(const headrace_engine *e, headrace_info *out);
 /* The manifest (programs, buckets, numerics) as JSON; free with headrace_free. NULL when memory is

@@ -9,7 +9,7 @@ void hr_backend_destroy(hr_backend *b)
     if (b) b->v->destroy(b);
 }
 
-hr_status hr_backend_compile(hr_backend *b, const hr_graph *g, hr_program **out)
+hr_status hr_backend_compile_start(hr_backend *b, const hr_graph *g, hr_program **out)
 {
     *out = NULL;
     if (b->sealed)
@@ -18,6 +18,21 @@ hr_status hr_backend_compile(hr_backend *b, const hr_graph *g, hr_program **out)
     HR_TRY(b->v->compile(b, g, out));
     b->compiles++;
     return HR_OK;
+}
+
+hr_status hr_program_await(hr_backend *b, hr_program *p)
+{
+    return b->v->program_await ? b->v->program_await(p) : HR_OK;
+}
+
+hr_status hr_backend_compile(hr_backend *b, const hr_graph *g, hr_program **out)
+{
+    HR_TRY(hr_backend_compile_start(b, g, out));
+    hr_status st = hr_program_await(b, *out);
+    if (!st) return HR_OK;
+    hr_program_destroy(*out, b);
+    *out = NULL;
+    return st;
 }
 
 void hr_backend_seal(hr_backend *b)

@@ -20,7 +20,9 @@ typedef struct hr_tensor_desc {
 typedef struct hr_program_info {
     size_t peak_bytes; /* working memory while it runs, without weights and buffers */
     size_t steps;      /* kernels or device operations in its plan */
-    double compile_ms;
+    size_t code_bytes; /* 0 = not told */
+    bool cached;       /* compiled by an earlier process */
+    double worker_ms;  /* what threads other than compile's caller took to compile it */
 } hr_program_info;
 
 /* Completion of an execute. Caller's storage; await exactly once. */
@@ -45,6 +47,7 @@ typedef struct hr_backend_vtable {
     bool static_shapes;
     void (*destroy)(hr_backend *b);
     hr_status (*compile)(hr_backend *b, const hr_graph *g, hr_program **out);
+    hr_status (*program_await)(hr_program *p); /* NULL = compile is done when it returns */
     void (*program_destroy)(hr_program *p);
     void (*program_info)(const hr_program *p, hr_program_info *out);
     hr_status (*buffer_create)(hr_backend *b, const hr_tensor_desc *d, hr_buffer **out);
@@ -62,14 +65,23 @@ typedef struct hr_backend_vtable {
 struct hr_backend {
     const hr_backend_vtable *v;
     bool sealed;
+    const char *cache; /* where compiled programs are kept between starts; NULL = nowhere; the
+                          backend sets it by its first compile */
     uint64_t compiles, executes, gets; /* counted here, for the ledger and the tests */
     double
         weights_s; /* time that compiles have spent reading and packing weights; the backend adds */
 };
 
 void hr_backend_destroy(hr_backend *b); /* NULL is fine; programs and buffers are gone already */
-/* Compiles and reads the weights that no earlier program has read. FAILED_PRECONDITION once
- * sealed. Called by engine/buckets.c and nowhere else. */
+/* Starts to compile, which may go on beside the caller, and reads the weights that no earlier
+ * program has read. FAILED_PRECONDITION once sealed. Called by engine/buckets.c and nowhere else.
+ */
+HR_MUST_USE hr_status hr_backend_compile_start(hr_backend *b, const hr_graph *g, hr_program **out);
+/* Waits until the program is compiled, before anything else is done with it. One that fails is
+ * still the caller's to destroy; one may be destroyed instead of awaited, which gives up every
+ * compile that has not begun. */
+HR_MUST_USE hr_status hr_program_await(hr_backend *b, hr_program *p);
+/* Both at once, for one program alone. */
 HR_MUST_USE hr_status hr_backend_compile(hr_backend *b, const hr_graph *g, hr_program **out);
 /* From here on compile refuses. */
 void hr_backend_seal(hr_backend *b);

@@ -26,7 +26,6 @@ static hr_status grow_slab(hr_cpu_backend *b, size_t bytes)
 hr_status hr_plan_compile(hr_cpu_backend *b, const hr_graph *g, hr_program **out)
 {
     *out = NULL;
-    double start = hr_now_s();
     hr_program *p = hr_new0(hr_program);
     if (!p) return hr_fail(HR_RESOURCE_EXHAUSTED, "program %s", g->name);
     p->backend = b;
@@ -38,7 +37,6 @@ hr_status hr_plan_compile(hr_cpu_backend *b, const hr_graph *g, hr_program **out
         hr_plan_destroy(p);
         return st;
     }
-    p->compile_ms = (hr_now_s() - start) * 1e3;
     *out = p;
     return HR_OK;
 }
@@ -58,9 +56,7 @@ void hr_plan_destroy(hr_program *p)
 
 void hr_plan_info(const hr_program *p, hr_program_info *out)
 {
-    *out = (hr_program_info){ .peak_bytes = p->slab_bytes,
-                              .steps = p->n_steps,
-                              .compile_ms = p->compile_ms };
+    *out = (hr_program_info){ .peak_bytes = p->slab_bytes, .steps = p->n_steps };
 }
 
 /* ---- execute --------------------------------------------------------------------------------- */

@@ -57,7 +57,6 @@ struct hr_program {
     hr_region constants;
     size_t n_places, n_parts, n_steps, n_copies;
     size_t slab_bytes;
-    double compile_ms;
 };
 
 /* plan_build.c: everything of *p but graph and backend, which are set. */

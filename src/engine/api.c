@@ -15,6 +15,7 @@ void headrace_options_init(headrace_options *o)
                              .max_num_seqs = 256,
                              .max_num_batched_tokens = 2048,
                              .block_size = 16,
+                             .compile_cache_bytes = (int64_t)4 << 30,
                              .seed = -1,
                              .use_generation_config = 1,
                              .enable_prefix_caching = 1 };
@@ -102,6 +103,7 @@ void headrace_info_get(const headrace_engine *e, headrace_info *out)
         .kv_blocks = b->blocks,
         .block_size = b->block_size,
         .programs = (int64_t)e->ledger.n,
+        .programs_cached = (int64_t)hr_ledger_cached(&e->ledger),
         .load_s = e->load_s,
         .compile_s = e->ledger.total_s,
         .weight_bytes = e->weight_bytes,
@@ -114,6 +116,7 @@ void headrace_info_get(const headrace_engine *e, headrace_info *out)
         .decode_s = (double)hr_counter_get(&s->decode_ns) * 1e-9,
         .prefill_tokens = hr_counter_get(&s->prefill_tokens),
         .decode_tokens = hr_counter_get(&s->decode_tokens),
+        .compile_cache = e->compile_cache,
         .numerics = e->numerics.p,
     };
 }

@@ -1,6 +1,6 @@
 /* Building, compiling and binding every program.
  *
- * Engine thread. This is the only file that calls hr_backend_compile: what it compiles before
+ * Engine thread. This is the only file that calls hr_backend_compile_start: what it compiles before
  * hr_programs_seal is all there will ever be. Each program's inputs are bound here once, by name:
  * to a host array of the batch, to a shared device buffer (caches, tables), or to the output
  * buffer of the program before it. A step then only copies host arrays and executes. */
@@ -104,22 +104,46 @@ static hr_status check_boundary(const hr_programs *p, const hr_ledger_row *r, co
     return HR_OK;
 }
 
-static hr_status compile_slot(hr_programs *p, hr_program_slot *s)
+static hr_status start_slot(hr_programs *p, hr_program_slot *s)
 {
-    double start = hr_now_s();
+    double start = hr_now_s(), weights = p->backend->weights_s;
     hr_graph *g = NULL;
     hr_status st = hr_program_graph(&p->shapes, p->model, s->row, &g);
     if (!st) st = check_boundary(p, s->row, g);
-    if (!st) st = hr_backend_compile(p->backend, g, &s->program);
+    if (!st) st = hr_backend_compile_start(p->backend, g, &s->program);
     if (!st) st = bind(p, s, g);
     hr_graph_destroy(g);
     if (st) return hr_fail_prefix(st, "program %s", hr_stage_name(s->row->stage));
+    s->pending = true;
+    s->row->compile_ms = (hr_now_s() - start - (p->backend->weights_s - weights)) * 1e3;
+    return HR_OK;
+}
+
+static hr_status finish_slot(hr_programs *p, hr_program_slot *s)
+{
     hr_program_info info;
+    HR_TRY(hr_program_await(p->backend, s->program));
     hr_program_info_get(p->backend, s->program, &info);
+    s->pending = false;
     s->row->peak_bytes = info.peak_bytes;
     s->row->steps = info.steps;
-    s->row->compile_ms = (hr_now_s() - start) * 1e3;
-    hr_counter_add(&p->ledger->compiled[s->row->stage], 1);
+    s->row->code_bytes = info.code_bytes;
+    s->row->cached = info.cached;
+    s->row->compile_ms += info.worker_ms;
+    if (!info.cached) hr_counter_add(&p->ledger->compiled[s->row->stage], 1);
+    return HR_OK;
+}
+
+static hr_status compile_slot(hr_programs *p, hr_program_slot *s)
+{
+    if (!s->program) HR_TRY(start_slot(p, s));
+    return finish_slot(p, s);
+}
+
+hr_status hr_programs_start(hr_programs *p)
+{
+    for (size_t i = 0; p->backend->v->program_await && i < hr_programs_count(&p->shapes); i++)
+        if (!p->backbone[i].program) HR_TRY(start_slot(p, &p->backbone[i])); /* and all after it */
     return HR_OK;
 }
 
@@ -166,7 +190,7 @@ hr_status hr_programs_get(hr_programs *p, hr_stage stage, int t, int r, const ch
 {
     hr_program_slot *s = find_slot(p, stage, t, r);
     *out = s;
-    if (s->program) return HR_OK;
+    if (s->program && !s->pending) return HR_OK;
     return p->sealed ? compile_late(p, s, caller) : compile_slot(p, s);
 }
 

@@ -31,7 +31,8 @@ typedef struct hr_program_input {
 
 typedef struct hr_program_slot {
     hr_ledger_row *row;
-    hr_program *program; /* NULL until compiled */
+    hr_program *program; /* NULL until its compile was started */
+    bool pending;        /* which has not been awaited */
     hr_program_input *inputs;
     hr_buffer **input_buffers; /* [n_inputs], for execute */
     hr_buffer **outputs;       /* [n_outputs] */
@@ -73,6 +74,9 @@ size_t hr_programs_count(const hr_shapes *shapes);
 HR_MUST_USE hr_status hr_program_graph(const hr_shapes *shapes, const hr_model *model,
                                        const hr_ledger_row *r, hr_graph **out);
 
+/* Starts to compile every program, where the backend does that beside its caller; hr_programs_get
+ * then waits for each. Elsewhere it does nothing. */
+HR_MUST_USE hr_status hr_programs_start(hr_programs *p);
 /* The slot of a stage for bucket indices (ignored where the stage has no such axis), compiled: at
  * start, on demand under HR_LATE_EAGER, else as a late compile by policy. `caller` is for the
  * message. */

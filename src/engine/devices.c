@@ -65,11 +65,9 @@ hr_status hr_device_parse(const char *name, const char *options, hr_device *out)
 }
 
 #ifdef HR_HAVE_PJRT
-static hr_pjrt_options pjrt_options(const hr_device *d, const char *attention_custom_call)
+static hr_pjrt_options pjrt_options(const hr_device *d)
 {
-    return (hr_pjrt_options){ .plugin = d->plugin,
-                              .create_options = d->options,
-                              .attention_custom_call = attention_custom_call };
+    return (hr_pjrt_options){ .plugin = d->plugin, .create_options = d->options };
 }
 #endif
 
@@ -83,7 +81,10 @@ hr_status hr_device_create(const hr_device *d, const headrace_options *o, hr_bac
     case HR_DEVICE_PJRT: break;
     }
 #ifdef HR_HAVE_PJRT
-    hr_pjrt_options pjrt = pjrt_options(d, o->attention_custom_call);
+    hr_pjrt_options pjrt = pjrt_options(d);
+    pjrt.attention_custom_call = o->attention_custom_call;
+    pjrt.cache_folder = o->compile_cache;
+    pjrt.cache_bytes = (uint64_t)o->compile_cache_bytes;
     return hr_pjrt_backend_create(&pjrt, out);
 #else
     return hr_fail(HR_INTERNAL, "a PJRT device in a build without PJRT");
@@ -124,7 +125,7 @@ hr_status hr_device_describe(const hr_device *d, hr_buf *out)
     case HR_DEVICE_PJRT: break;
     }
 #ifdef HR_HAVE_PJRT
-    hr_pjrt_options pjrt = pjrt_options(d, NULL);
+    hr_pjrt_options pjrt = pjrt_options(d);
     return hr_pjrt_describe(&pjrt, out);
 #else
     return hr_fail(HR_INTERNAL, "a PJRT device in a build without PJRT");

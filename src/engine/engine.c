@@ -46,6 +46,7 @@ static hr_status keep_options(hr_engine *e, const headrace_options *o)
                              &e->options.override_generation_config_json,
                              &e->options.device_options,
                              &e->options.attention_custom_call,
+                             &e->options.compile_cache,
                              &e->options.kv_cache_dtype };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) HR_TRY(keep(e, texts[i]));
     if (!e->options.model) return hr_fail(HR_INVALID_ARGUMENT, "no model was named");

@@ -104,10 +104,11 @@ struct headrace_engine {
     int64_t *eos; /* [n_eos], arena; ids in [0, V) */
     size_t n_eos;
     double load_s;
-    hr_buf numerics;         /* JSON object, terminated */
-    size_t weight_bytes;     /* packed */
-    hr_memory memory;        /* what was measured before the cache was sized */
-    hr_engine_event *polled; /* owned: the event that headrace_poll gave out last */
+    hr_buf numerics;           /* JSON object, terminated */
+    size_t weight_bytes;       /* packed */
+    const char *compile_cache; /* arena: the folder in use; NULL = none */
+    hr_memory memory;          /* what was measured before the cache was sized */
+    hr_engine_event *polled;   /* owned: the event that headrace_poll gave out last */
 
     /* engine thread */
     hr_backend *backend;

@@ -74,6 +74,13 @@ void hr_ledger_bucket_text(const hr_ledger_row *r, hr_buf *out)
     if (r->requests) hr_buf_printf(out, "requests=%lld", (long long)r->requests);
 }
 
+size_t hr_ledger_cached(const hr_ledger *l)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < l->n; i++) n += l->rows[i].cached;
+    return n;
+}
+
 size_t hr_ledger_peak(const hr_ledger *l)
 {
     size_t peak = 0;
@@ -100,6 +107,9 @@ void hr_ledger_add_members(hr_json_writer *w, const hr_ledger_row *r, bool with_
     hr_json_add_i64(w, "steps", (int64_t)r->steps);
     hr_json_add_i64(w, "peak_bytes", (int64_t)r->peak_bytes);
     if (!with_times) return;
+    hr_json_add_i64(w, "code_bytes", (int64_t)r->code_bytes);
+    hr_json_key(w, HR_STR("cached"));
+    hr_json_bool(w, r->cached);
     hr_json_add_f64(w, "compile_ms", r->compile_ms);
     hr_json_add_f64(w, "warm_ms", r->warm_ms);
     hr_json_add_i64(w, "calls", (int64_t)hr_counter_get(&r->calls));

@@ -29,7 +29,8 @@ typedef struct hr_ledger_row {
     const char *backend;
     hr_dtype activation;
     double compile_ms, warm_ms;
-    size_t peak_bytes, steps;
+    size_t peak_bytes, steps, code_bytes; /* code_bytes: 0 = not told */
+    bool cached;                          /* compiled by an earlier process */
     hr_counter calls, padding; /* padding: rows executed or reserved beyond the live ones */
     hr_counter last_ns;        /* monotonic time of the last call */
     hr_histogram seconds;      /* of the step's part that ran it, hr_ledger_seconds */
@@ -44,7 +45,7 @@ typedef struct hr_ledger {
     hr_counter *step_requests; /* owned [max_requests+1]: steps with so many sampler rows */
     int64_t max_tokens, max_requests;
     hr_counter late;                     /* compiles asked for after sealing */
-    hr_counter compiled[HR_STAGE_COUNT]; /* compiles done, whenever */
+    hr_counter compiled[HR_STAGE_COUNT]; /* compiles done, whenever; not from a cache */
 } hr_ledger;
 
 HR_MUST_USE hr_status hr_ledger_init(hr_ledger *l, size_t programs);
@@ -60,6 +61,8 @@ void hr_ledger_bucket_text(const hr_ledger_row *r, hr_buf *out);
 void hr_ledger_manifest(const hr_ledger *l, hr_str numerics, bool with_times, hr_buf *out);
 /* A row's members, into an object that the caller has opened. */
 void hr_ledger_add_members(hr_json_writer *w, const hr_ledger_row *r, bool with_times);
+/* Programs that were compiled by an earlier process. */
+size_t hr_ledger_cached(const hr_ledger *l);
 /* Largest peak over all programs, bytes. */
 size_t hr_ledger_peak(const hr_ledger *l);
 

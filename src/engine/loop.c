@@ -82,6 +82,8 @@ static hr_status start(hr_engine *e)
                   e->shapes.build.rows == HR_ROWS_INT8_32 ? "int8 per 32" : "float",
                   hr_dtype_name(e->shapes.build.kv_dtype));
     hr_buf_c(&e->numerics);
+    const char *cache = e->backend->cache;
+    if (cache) e->compile_cache = hr_arena_copy(&e->arena, cache, strlen(cache));
     e->weight_bytes = e->backend->v->weight_bytes(e->backend);
     e->load_s += hr_now_s() - begin - e->ledger.total_s;
     return hr_buf_status(&e->numerics);

@@ -55,10 +55,27 @@ static hr_status check_custom_call(const hr_engine *e)
     return *target ? HR_OK : hr_fail(HR_INVALID_ARGUMENT, "--attention-custom-call: no target");
 }
 
+/* Nowhere is as good as anywhere when there is no home. */
+static hr_status resolve_compile_cache(hr_engine *e)
+{
+    hr_buf path = { 0 };
+    if (e->device.kind != HR_DEVICE_PJRT || e->options.compile_cache) return HR_OK;
+    if (!hr_cache_root(&path)) hr_buf_add_c(&path, "/headrace/compile");
+    const char *text = hr_buf_c(&path);
+    e->options.compile_cache = hr_arena_copy(&e->arena, text, strlen(text));
+    hr_status st = hr_buf_status(&path);
+    hr_buf_deinit(&path);
+    if (!e->options.compile_cache) st = hr_fail(HR_RESOURCE_EXHAUSTED, "options");
+    return st;
+}
+
 static hr_status check_device(const hr_engine *e)
 {
     const headrace_options *o = &e->options;
     HR_TRY(check_custom_call(e));
+    if (e->device.kind != HR_DEVICE_PJRT && o->compile_cache && *o->compile_cache)
+        return hr_fail(HR_INVALID_ARGUMENT, "--compile-cache keeps the programs of a PJRT plugin, "
+                                            "and the device is none");
     if (e->device.kind != HR_DEVICE_PJRT || (!o->isa && !o->threads)) return HR_OK;
     return hr_fail(HR_INVALID_ARGUMENT, "%s is the native backend's: a plugin chooses its own%s",
                    o->isa ? "--isa" : "--threads",
@@ -77,6 +94,7 @@ static hr_status check_not_negative(const headrace_options *o)
         { "--kv-cache-memory-bytes", o->kv_cache_memory_bytes },
         { "--max-num-queued-reqs", o->max_num_queued_reqs },
         { "--max-num-queued-tokens", o->max_num_queued_tokens },
+        { "--compile-cache-size", o->compile_cache_bytes },
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value < 0)
@@ -176,6 +194,7 @@ hr_status hr_engine_resolve(hr_engine *e)
                      : o->check_recompilation ? HR_LATE_FATAL
                                               : HR_LATE_COUNT;
     HR_TRY(check_device(e));
+    HR_TRY(resolve_compile_cache(e));
     HR_TRY(resolve_policy(e));
     HR_TRY(resolve_lengths(e));
     HR_TRY(resolve_buckets(e));
@@ -221,6 +240,15 @@ static hr_status check_asked_size(const hr_engine *e)
                    m->peak / MIB);
 }
 
+/* The number of blocks is part of every program of fixed shapes. What memory there is varies from
+ * start to start; it had better not vary the programs with it, which are kept compiled. */
+static int64_t steady(int64_t blocks)
+{
+    int64_t step = 1;
+    while (step * 16 <= blocks) step *= 2;
+    return blocks - blocks % step;
+}
+
 hr_status hr_engine_size_cache(hr_engine *e)
 {
     const headrace_options *o = &e->options;
@@ -233,6 +261,8 @@ hr_status hr_engine_size_cache(hr_engine *e)
         limit = usable > taken ? usable - taken : 0;
     } else want = INT32_MAX / b->block_size;
     int64_t fit = (int64_t)(limit / one);
+    if (fit < want && !o->kv_cache_memory_bytes && e->device.kind == HR_DEVICE_PJRT)
+        fit = steady(fit);
     b->blocks = want < fit ? want : fit;
     if (b->blocks > INT32_MAX / b->block_size) b->blocks = INT32_MAX / b->block_size;
     if (o->max_model_len == -1 && b->blocks < b->table_width) shorten(e);

@@ -1,9 +1,10 @@
 /* Warm-up is execution.
  *
  * Engine thread, at start. A dummy sequence of two tokens goes through hr_runner_step once for
- * every bucket: each program is compiled when the step first asks for it and runs on the real
- * output of the program before it, never on an invented tensor. Live counts are minimal; on the
- * native backend a bucket only bounds memory, so that covers it. */
+ * every bucket: each program is compiled when the step first asks for it, or has been since the
+ * start on a thread of the backend's, and runs on the real output of the program before it, never
+ * on an invented tensor. Live counts are minimal; on the native backend a bucket only bounds
+ * memory, so that covers it. */
 #include "engine/warmup.h"
 
 #include "base/log.h"
@@ -15,6 +16,8 @@ typedef struct warm_up {
     hr_seq *seq;
     hr_step_item item;
     hr_step_plan plan;
+    double start_s, weights_s; /* when the stage began, and what weights had taken by then */
+    int done, n;               /* programs of the stage */
 } warm_up;
 
 static hr_status make_sequence(warm_up *w)
@@ -42,22 +45,28 @@ static hr_status make_sequence(warm_up *w)
     return HR_OK;
 }
 
-static void log_bucket(const hr_ledger_row *r)
+/* Since the stage began, without what weights took. */
+static double elapsed(const warm_up *w)
 {
-    hr_buf text = { 0 };
-    hr_ledger_bucket_text(r, &text);
-    hr_log(HR_LOG_INFO, "  %s%s%.2f ms compile, %.2f ms run, %.1f MiB peak, %zu steps",
-           hr_buf_c(&text), text.n ? ": " : "", r->compile_ms, r->warm_ms,
+    return hr_now_s() - w->start_s - (w->runner->backend->weights_s - w->weights_s);
+}
+
+/* "  backbone tokens=256 3/7 1.9 s: …" */
+static void log_program(const warm_up *w, const hr_ledger_row *r)
+{
+    hr_buf bucket = { 0 };
+    hr_ledger_bucket_text(r, &bucket);
+    hr_log(HR_LOG_INFO, "  %s%s%s %d/%d %.1f s: %.2f ms %s, %.2f ms run, %.1f MiB peak, %zu steps",
+           hr_stage_name(r->stage), bucket.n ? " " : "", hr_buf_c(&bucket), w->done, w->n,
+           elapsed(w), r->compile_ms, r->cached ? "from the cache" : "compile", r->warm_ms,
            (double)r->peak_bytes / 1048576.0, r->steps);
-    hr_buf_deinit(&text);
+    hr_buf_deinit(&bucket);
 }
 
 static hr_status warm(warm_up *w, hr_stage stage, unsigned part, int t, int q)
 {
     hr_program_slot *slot;
-    double weights = w->runner->backend->weights_s, start = hr_now_s();
     HR_TRY(hr_programs_get(w->runner->programs, stage, t, q, "warm-up", &slot));
-    slot->row->compile_ms -= (w->runner->backend->weights_s - weights) * 1e3;
     double compiled = hr_now_s();
     w->seq->prompt->done = 1;
     hr_sampler_state_set_slots(&w->seq->sampling, 1, 0); /* once more something to count */
@@ -65,27 +74,32 @@ static hr_status warm(warm_up *w, hr_stage stage, unsigned part, int t, int q)
     const hr_step_result *result;
     HR_TRY(hr_runner_step(w->runner, &args, &result));
     slot->row->warm_ms = (hr_now_s() - compiled) * 1e3;
-    hr_ledger *l = w->runner->programs->ledger;
-    l->compile_s[stage] += hr_now_s() - start - (w->runner->backend->weights_s - weights);
-    log_bucket(slot->row);
+    w->done++;
+    log_program(w, slot->row);
     return HR_OK;
 }
 
-static void stage_begins(hr_stage stage, int buckets, const char *what)
+static void stage_begins(warm_up *w, hr_stage stage, int buckets, const char *what)
 {
+    w->done = 0;
+    w->n = buckets;
     hr_log(HR_LOG_INFO, "Compiling %s for %d %s:", hr_stage_name(stage), buckets, what);
 }
 
-static void stage_ends(const warm_up *w, hr_stage stage)
+static void stage_ends(warm_up *w, hr_stage stage)
 {
+    double *seconds = &w->runner->programs->ledger->compile_s[stage];
+    *seconds = elapsed(w);
+    w->start_s = hr_now_s();
+    w->weights_s = w->runner->backend->weights_s;
     hr_log(HR_LOG_INFO, "-- Compilation for %s done in %.2f [secs].", hr_stage_name(stage),
-           w->runner->programs->ledger->compile_s[stage]);
+           *seconds);
 }
 
 static hr_status warm_backbone(warm_up *w)
 {
     int n = w->runner->programs->shapes.tokens.n;
-    stage_begins(HR_STAGE_BACKBONE, n, "token buckets");
+    stage_begins(w, HR_STAGE_BACKBONE, n, "token buckets");
     for (int t = 0; t < n; t++) HR_TRY(warm(w, HR_STAGE_BACKBONE, HR_STEP_BACKBONE, t, 0));
     stage_ends(w, HR_STAGE_BACKBONE);
     return HR_OK;
@@ -94,7 +108,7 @@ static hr_status warm_backbone(warm_up *w)
 static hr_status warm_select(warm_up *w)
 {
     const hr_shapes *s = &w->runner->programs->shapes;
-    stage_begins(HR_STAGE_SELECT, s->tokens.n * s->requests.n, "token and request buckets");
+    stage_begins(w, HR_STAGE_SELECT, s->tokens.n * s->requests.n, "token and request buckets");
     for (int t = 0; t < s->tokens.n; t++)
         for (int q = 0; q < s->requests.n; q++)
             HR_TRY(warm(w, HR_STAGE_SELECT, HR_STEP_SELECT, t, q));
@@ -105,16 +119,31 @@ static hr_status warm_select(warm_up *w)
 static hr_status warm_heads(warm_up *w)
 {
     int n = w->runner->programs->shapes.requests.n;
-    stage_begins(HR_STAGE_SAMPLER, n, "request buckets");
+    stage_begins(w, HR_STAGE_SAMPLER, n, "request buckets");
     for (int q = 0; q < n; q++) HR_TRY(warm(w, HR_STAGE_SAMPLER, HR_STEP_SAMPLER, 0, q));
     stage_ends(w, HR_STAGE_SAMPLER);
-    stage_begins(HR_STAGE_PROMPT, 1, "request bucket");
+    stage_begins(w, HR_STAGE_PROMPT, 1, "request bucket");
     HR_TRY(warm(w, HR_STAGE_PROMPT, HR_STEP_PROMPT, 0, 0));
     stage_ends(w, HR_STAGE_PROMPT);
-    stage_begins(HR_STAGE_TABLES, 1, "shape");
+    stage_begins(w, HR_STAGE_TABLES, 1, "shape");
     HR_TRY(warm(w, HR_STAGE_TABLES, HR_STEP_TABLES, 0, 0));
     stage_ends(w, HR_STAGE_TABLES);
     return HR_OK;
+}
+
+/* "-- Compilation of 13 programs done in 0.50 [secs]." and what of it was none. */
+static void log_total(const warm_up *w)
+{
+    const hr_ledger *l = w->runner->programs->ledger;
+    const char *cache = w->runner->backend->cache;
+    size_t cached = hr_ledger_cached(l);
+    hr_log(HR_LOG_INFO, "-- Compilation of %zu programs done in %.2f [secs].", l->n, l->total_s);
+    if (cache && cached == l->n)
+        hr_log(HR_LOG_INFO, "compile cache: nothing was compiled, %zu programs came from %s",
+               cached, cache);
+    else if (cache)
+        hr_log(HR_LOG_INFO, "compile cache: %zu programs compiled, %zu from %s", l->n - cached,
+               cached, cache);
 }
 
 static void finish(warm_up *w)
@@ -127,7 +156,7 @@ static void finish(warm_up *w)
         hr_histogram_reset(&l->rows[i].seconds);
     }
     for (int s = 0; s < HR_STAGE_COUNT; s++) l->total_s += l->compile_s[s];
-    hr_log(HR_LOG_INFO, "-- Compilation of %zu programs done in %.2f [secs].", l->n, l->total_s);
+    log_total(w);
     hr_programs_seal(w->runner->programs);
 }
 
@@ -137,8 +166,12 @@ hr_status hr_warm_up(hr_runner *r, hr_scheduler *scheduler)
         hr_log(HR_LOG_WARNING, "engine: --enforce-eager: programs are compiled when first wanted");
         return HR_OK;
     }
-    warm_up w = { .runner = r, .scheduler = scheduler };
+    warm_up w = { .runner = r,
+                  .scheduler = scheduler,
+                  .start_s = hr_now_s(),
+                  .weights_s = r->backend->weights_s };
     hr_status st = make_sequence(&w);
+    if (!st) st = hr_programs_start(r->programs);
     if (!st) st = warm_backbone(&w);
     if (!st) st = warm_select(&w);
     if (!st) st = warm_heads(&w);

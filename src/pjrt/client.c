@@ -142,6 +142,8 @@ static void destroy(hr_backend *backend)
     for (size_t i = 0; i < HR_PJRT_FLIGHTS; i++) /* a failed start may leave one */
         (void)!hr_pjrt_await(b->api, b->flights[i].event, "program");
     hr_pjrt_weights_deinit(b);
+    hr_pjrt_workers_deinit(&b->workers);
+    hr_pjrt_cache_close(&b->cache);
     PJRT_Client_Destroy_Args args = { .struct_size = PJRT_Client_Destroy_Args_STRUCT_SIZE,
                                       .client = b->client };
     if (b->client) hr_pjrt_ignore(b->api, b->api->PJRT_Client_Destroy(&args));
@@ -153,6 +155,7 @@ static const hr_backend_vtable vtable = {
     .static_shapes = true,
     .destroy = destroy,
     .compile = hr_pjrt_compile,
+    .program_await = hr_pjrt_program_await,
     .program_destroy = hr_pjrt_program_destroy,
     .program_info = hr_pjrt_program_info,
     .buffer_create = hr_pjrt_buffer_create,
@@ -174,8 +177,10 @@ hr_status hr_pjrt_backend_create(const hr_pjrt_options *opt, hr_backend **out)
     if (!b) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: backend");
     b->base.v = &vtable;
     b->api = api;
+    b->options = *opt;
     b->hlo.attention_custom_call = opt->attention_custom_call;
-    hr_status st = create_client(b, opt);
+    hr_status st = hr_pjrt_workers_init(&b->workers, opt->compile_threads);
+    if (!st) st = create_client(b, opt);
     if (!st) st = read_platform(b);
     if (!st) st = find_devices(b);
     if (st) destroy(&b->base);

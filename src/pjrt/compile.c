@@ -1,77 +1,10 @@
-/* Programs: a graph's text compiled by the plugin.
+/* Programs: a graph's text, handed to the workers, and taken back.
  *
- * Engine thread. All arrays that an execute hands to the plugin are made here, weights already in
- * place, so that a step allocates nothing in this room. */
+ * Engine thread. The text is written here; a worker has it compiled while this thread uploads the
+ * weights and goes on to the next program. All arrays that an execute hands to the plugin are made
+ * here, weights already in place, so that a step allocates nothing in this room. */
 #include "base/log.h"
 #include "pjrt/pjrt_int.h"
-
-/* CompileOptionsProto { executable_build_options { num_replicas: 1 num_partitions: 1 } }. */
-static const char compile_options[] = { 0x1a, 0x04, 0x20, 0x01, 0x28, 0x01 };
-
-static hr_status load(hr_program *p)
-{
-    const PJRT_Api *api = p->owner->api;
-    static const char format[] = "mlir";
-    PJRT_Program program = { .struct_size = PJRT_Program_STRUCT_SIZE,
-                             .code = p->hlo.text.p,
-                             .code_size = p->hlo.text.n,
-                             .format = format,
-                             .format_size = sizeof format - 1 };
-    PJRT_Client_Compile_Args args = { .struct_size = PJRT_Client_Compile_Args_STRUCT_SIZE,
-                                      .client = p->owner->client,
-                                      .program = &program,
-                                      .compile_options = compile_options,
-                                      .compile_options_size = sizeof compile_options };
-    HR_TRY(hr_pjrt_error(api, api->PJRT_Client_Compile(&args), "compile"));
-    p->loaded = args.executable;
-    return p->loaded ? HR_OK : hr_fail(HR_INTERNAL, "pjrt: compile: the plugin gives no program");
-}
-
-/* A plugin that returned another number of results would write past our array. */
-static hr_status check_results(const hr_program *p, PJRT_Executable *x)
-{
-    const PJRT_Api *api = p->owner->api;
-    PJRT_Executable_NumOutputs_Args args = { .struct_size =
-                                                 PJRT_Executable_NumOutputs_Args_STRUCT_SIZE,
-                                             .executable = x };
-    HR_TRY(hr_pjrt_error(api, api->PJRT_Executable_NumOutputs(&args), "number of results"));
-    if (args.num_outputs == p->hlo.graph->n_outputs) return HR_OK;
-    return hr_fail(HR_INTERNAL, "pjrt: the plugin's program has %zu results, the graph %zu",
-                   args.num_outputs, p->hlo.graph->n_outputs);
-}
-
-/* Sizes are for the ledger; a plugin need not know them. */
-static void read_sizes(hr_program *p, PJRT_Executable *x)
-{
-    const PJRT_Api *api = p->owner->api;
-    PJRT_Executable_GetCompiledMemoryStats_Args args = {
-        .struct_size = PJRT_Executable_GetCompiledMemoryStats_Args_STRUCT_SIZE, .executable = x
-    };
-    if (!HR_PJRT_HAS(api, PJRT_Executable_GetCompiledMemoryStats)) return;
-    PJRT_Error *e = api->PJRT_Executable_GetCompiledMemoryStats(&args);
-    if (!e && args.temp_size_in_bytes > 0) p->info.peak_bytes = (size_t)args.temp_size_in_bytes;
-    if (!e)
-        hr_log(HR_LOG_DEBUG, "pjrt: program %s: %lld bytes of code, %lld of working memory",
-               p->hlo.graph->name, (long long)args.generated_code_size_in_bytes,
-               (long long)args.temp_size_in_bytes);
-    hr_pjrt_ignore(api, e);
-}
-
-static hr_status inspect(hr_program *p)
-{
-    const PJRT_Api *api = p->owner->api;
-    PJRT_LoadedExecutable_GetExecutable_Args args = {
-        .struct_size = PJRT_LoadedExecutable_GetExecutable_Args_STRUCT_SIZE,
-        .loaded_executable = p->loaded
-    };
-    HR_TRY(hr_pjrt_error(api, api->PJRT_LoadedExecutable_GetExecutable(&args), "program"));
-    hr_status st = check_results(p, args.executable);
-    if (!st) read_sizes(p, args.executable);
-    PJRT_Executable_Destroy_Args end = { .struct_size = PJRT_Executable_Destroy_Args_STRUCT_SIZE,
-                                         .executable = args.executable };
-    hr_pjrt_ignore(api, api->PJRT_Executable_Destroy(&end));
-    return st;
-}
 
 static hr_status make_arrays(hr_program *p)
 {
@@ -92,35 +25,83 @@ static hr_status bind_weights(hr_program *p)
     return HR_OK;
 }
 
+/* On a worker. Its message is its thread's, so it is kept. */
+static void run_job(hr_pjrt_job *j)
+{
+    hr_program *p = (hr_program *)((char *)j - offsetof(hr_program, job));
+    double start = hr_now_s();
+    p->status = hr_pjrt_load(p);
+    if (p->status) memcpy(p->message, hr_message(), sizeof p->message);
+    p->info.worker_ms = (hr_now_s() - start) * 1e3;
+}
+
+/* Everything a compiled program is named after is known once the client is there. */
+static void open_cache(hr_pjrt *b)
+{
+    hr_buf identity = { 0 };
+    const char *folder = b->options.cache_folder;
+    bool able = HR_PJRT_HAS(b->api, PJRT_Executable_Serialize) &&
+                HR_PJRT_HAS(b->api, PJRT_Executable_DeserializeAndLoad);
+    if (b->cache_opened) return;
+    b->cache_opened = true;
+    if (!folder || !*folder) return;
+    if (!able) hr_log(HR_LOG_INFO, "compile cache: the plugin gives no program out; none is kept");
+    else if (hr_pjrt_identity(b, &identity))
+        hr_log(HR_LOG_WARNING, "compile cache: %s; every start compiles", hr_message());
+    else hr_pjrt_cache_open(&b->cache, folder, b->options.cache_bytes, hr_buf_str(&identity));
+    b->base.cache = b->cache.folder;
+    hr_buf_deinit(&identity);
+}
+
 hr_status hr_pjrt_compile(hr_backend *b, const hr_graph *g, hr_program **out)
 {
     hr_program *p = hr_new0(hr_program);
     if (!p) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: program");
     p->owner = (hr_pjrt *)b;
+    p->job.run = run_job;
+    open_cache(p->owner);
     hr_pjrt_choose_storage(p->owner, g);
     hr_status st = hr_hlo_program_build(g, &p->owner->hlo, &p->hlo);
     if (!st) st = make_arrays(p);
-    if (!st) st = bind_weights(p);
-    if (!st) st = load(p);
-    if (!st) st = inspect(p);
-    if (st) {
-        hr_pjrt_program_destroy(p);
-        return hr_fail_prefix(st, "program %s", g->name);
+    if (!st) {
+        p->info.steps = p->hlo.graph->n_nodes;
+        hr_pjrt_workers_start(&p->owner->workers, &p->job);
+        if (p->job.done) p->info.worker_ms = 0; /* it was this thread */
+        st = bind_weights(p);
     }
-    p->info.steps = p->hlo.graph->n_nodes;
-    hr_buf_deinit(&p->hlo.text);
+    if (st) {
+        char message[HR_MESSAGE_MAX];
+        memcpy(message, hr_message(), sizeof message);
+        hr_pjrt_program_destroy(p);
+        return hr_fail(st, "program %s: %s", g->name, message);
+    }
     *out = p;
     return HR_OK;
+}
+
+hr_status hr_pjrt_program_await(hr_program *p)
+{
+    hr_pjrt_workers_await(&p->owner->workers, &p->job);
+    hr_buf_deinit(&p->hlo.text);
+    const char *name = p->hlo.graph->name;
+    if (p->job.dropped)
+        return hr_fail(HR_CANCELLED, "program %s: compiling was given up for another", name);
+    return p->status ? hr_fail(p->status, "program %s: %s", name, p->message) : HR_OK;
+}
+
+/* Who destroys a program that nobody has awaited gives up all of them. */
+static void abandon(hr_program *p)
+{
+    if (!p->job.started) return;
+    hr_pjrt_workers_drop(&p->owner->workers);
+    hr_pjrt_workers_await(&p->owner->workers, &p->job);
 }
 
 void hr_pjrt_program_destroy(hr_program *p)
 {
     if (!p) return;
-    const PJRT_Api *api = p->owner->api;
-    PJRT_LoadedExecutable_Destroy_Args args = { .struct_size =
-                                                    PJRT_LoadedExecutable_Destroy_Args_STRUCT_SIZE,
-                                                .executable = p->loaded };
-    if (p->loaded) hr_pjrt_ignore(api, api->PJRT_LoadedExecutable_Destroy(&args));
+    abandon(p);
+    hr_pjrt_unload(p);
     hr_free(p->arguments);
     hr_free(p->results);
     hr_free(p->at);

@@ -5,8 +5,10 @@
 #include <pjrt_c_api.h>
 
 #include "backend/backend.h"
+#include "pjrt/cache.h"
 #include "pjrt/hlo.h"
 #include "pjrt/pjrt.h"
+#include "pjrt/workers.h"
 
 /* A plugin older than the header ends its table early: ask before a late member is called. */
 #define HR_PJRT_HAS(api, member)                                                                   \
@@ -29,12 +31,16 @@ enum { HR_PJRT_FLIGHTS = 8, HR_PJRT_FAILURES = 8 };
 
 typedef struct hr_pjrt {
     hr_backend base;
+    hr_pjrt_options options; /* its strings are borrowed */
     const PJRT_Api *api;
     PJRT_Client *client; /* owned */
     PJRT_Device *device; /* the first addressable one; borrowed from client */
     hr_hlo_options hlo;  /* how programs are written for it */
     bool storage_chosen; /* hlo.int4 says what this plugin takes */
     char platform[64], version[192];
+    hr_pjrt_workers workers;
+    hr_pjrt_cache cache; /* opened by the first compile */
+    bool cache_opened;
     hr_pjrt_weight *weights; /* owned */
     size_t n_weights, weights_capacity;
     size_t weight_bytes;
@@ -64,6 +70,9 @@ struct hr_program {
     uintptr_t *at;                 /* owned array; where donated inputs lay, per output */
     bool donation_seen;            /* in-place update has been looked at */
     hr_program_info info;
+    hr_pjrt_job job;  /* its compile; what follows is the worker's until it is awaited */
+    hr_status status; /* of the compile */
+    char message[HR_MESSAGE_MAX]; /* with status */
 };
 
 /* The plugin's error as a status, its message kept; consumes `e`. NULL is HR_OK. */
@@ -97,12 +106,20 @@ void hr_pjrt_choose_storage(hr_pjrt *b, const hr_graph *g);
 /* Whether what the buffer held went with a failed execute. */
 bool hr_pjrt_lost(const hr_buffer *x);
 
+/* load.c: a program's text to what the device runs, from the cache or by the plugin. Any thread. */
+HR_MUST_USE hr_status hr_pjrt_load(hr_program *p);
+void hr_pjrt_unload(hr_program *p);
+/* identity.c: whatever decides whether a compiled program runs here, as text. */
+HR_MUST_USE hr_status hr_pjrt_identity(const hr_pjrt *b, hr_buf *out);
+
 hr_status hr_pjrt_buffer_create(hr_backend *b, const hr_tensor_desc *d, hr_buffer **out);
 void hr_pjrt_buffer_destroy(hr_buffer *x);
 hr_status hr_pjrt_buffer_put(hr_buffer *x, const void *host, size_t bytes);
 hr_status hr_pjrt_buffer_get(hr_buffer *x, void *host, size_t bytes);
 
+/* compile.c: starts a compile, and waits for one. */
 hr_status hr_pjrt_compile(hr_backend *b, const hr_graph *g, hr_program **out);
+hr_status hr_pjrt_program_await(hr_program *p);
 void hr_pjrt_program_destroy(hr_program *p);
 void hr_pjrt_program_info(const hr_program *p, hr_program_info *out);
 hr_status hr_pjrt_execute(hr_program *p, const hr_execute_args *a, hr_event *done);

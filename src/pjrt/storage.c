@@ -103,6 +103,7 @@ static hr_status attempt(hr_pjrt *b, trial *t)
     static const int32_t ids[LOOKED_UP] = { 0, 5, 10, ROWS - 1 };
     HR_TRY(make_graph(t));
     HR_TRY(hr_pjrt_compile(&b->base, t->graph, &t->program));
+    HR_TRY(hr_pjrt_program_await(t->program));
     HR_TRY(run(b, t, ids));
     for (int i = 0; i < SAMPLES; i++) HR_TRY(compare(t, i, ids));
     return HR_OK;

@@ -359,23 +359,24 @@ def test_stats(model):
 
 # ---- log -----------------------------------------------------------------------------------------
 
-BUCKET = r"\d+\.\d\d ms compile, \d+\.\d\d ms run, \d+\.\d MiB peak, \d+ steps"
+BUCKET = r"\d+\.\d s: \d+\.\d\d ms compile, \d+\.\d\d ms run, \d+\.\d MiB peak, \d+ steps"
 LOG = [r"cpu: 1 compute threads \(.+\), instruction set scalar",
        r"engine: KV cache of 128 blocks of 16 tokens, \d+ MiB, taken as used",
        "Compiling backbone for 3 token buckets:",
-       *[f"  tokens={t}: {BUCKET}" for t in (16, 32, 64)],
+       *[f"  backbone tokens={t} {i}/3 {BUCKET}" for i, t in enumerate((16, 32, 64), 1)],
        r"-- Compilation for backbone done in \d+\.\d\d \[secs\]\.",
        "Compiling select for 6 token and request buckets:",
-       *[f"  tokens={t} requests={r}: {BUCKET}" for t in (16, 32, 64) for r in (8, 16)],
+       *[f"  select tokens={t} requests={r} {i}/6 {BUCKET}"
+         for i, (t, r) in enumerate(((t, r) for t in (16, 32, 64) for r in (8, 16)), 1)],
        r"-- Compilation for select done in \d+\.\d\d \[secs\]\.",
        "Compiling sampler for 2 request buckets:",
-       *[f"  requests={r}: {BUCKET}" for r in (8, 16)],
+       *[f"  sampler requests={r} {i}/2 {BUCKET}" for i, r in enumerate((8, 16), 1)],
        r"-- Compilation for sampler done in \d+\.\d\d \[secs\]\.",
        "Compiling prompt_logprobs for 1 request bucket:",
-       f"  requests=16: {BUCKET}",
+       f"  prompt_logprobs requests=16 1/1 {BUCKET}",
        r"-- Compilation for prompt_logprobs done in \d+\.\d\d \[secs\]\.",
        "Compiling tables for 1 shape:",
-       f"  {BUCKET}",
+       f"  tables 1/1 {BUCKET}",
        r"-- Compilation for tables done in \d+\.\d\d \[secs\]\.",
        r"-- Compilation of 13 programs done in \d+\.\d\d \[secs\]\."]
 
@@ -393,7 +394,7 @@ def test_log_of_warm_up(model):
 # ---- manifest and buckets ------------------------------------------------------------------------
 
 ROW = ["program", "tokens", "requests", "activation", "backend", "steps", "peak_bytes",
-       "compile_ms", "warm_ms", "calls", "padding"]
+       "code_bytes", "cached", "compile_ms", "warm_ms", "calls", "padding"]
 TIMES = {"compile_ms", "warm_ms"}
 
 
@@ -424,6 +425,7 @@ def test_manifest(model, tmp_path):
     for row in first["programs"]:
         assert list(row) == ROW
         assert row["activation"] == "f32" and row["backend"] == "cpu" and row["steps"] > 0
+        assert row["code_bytes"] == 0 and row["cached"] is False  # the native backend keeps none
         assert row["compile_ms"] >= 0 and row["warm_ms"] >= 0
     calls = {tuple(s): p["calls"] for s, p in zip(shapes(first), first["programs"]) if p["calls"]}
     assert calls == {("backbone", 16, None): 1, ("select", 16, 8): 1, ("sampler", None, 8): 1}
