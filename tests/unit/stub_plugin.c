@@ -1,11 +1,13 @@
 /* A plugin that computes nothing and fails where it is told to: at the n-th call of any kind, or
  * late, when the n-th event is awaited. It counts what it gives out, so that a leak shows.
  *
- * Built four ways: as it is; with a table that ends early (STUB_SHORT); of another major version
- * (STUB_MAJOR); without a table (STUB_NO_TABLE). */
+ * Built five ways: as it is; with a table that ends early (STUB_SHORT); of another major version
+ * (STUB_MAJOR); without a table (STUB_NO_TABLE); that gives no program out (STUB_PLAIN). */
 #include <pjrt_c_api.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "stub_plugin.h"
 
@@ -23,10 +25,13 @@ struct PJRT_Client {
     int id;
 };
 struct PJRT_LoadedExecutable {
-    int id;
+    size_t results;
 };
 struct PJRT_Executable {
-    int id;
+    size_t results;
+};
+struct PJRT_SerializedExecutable {
+    char text[64];
 };
 struct PJRT_Device {
     int id;
@@ -167,7 +172,56 @@ static PJRT_Error *addressable(PJRT_Client_AddressableDevices_Args *a)
 static PJRT_Error *compile(PJRT_Client_Compile_Args *a)
 {
     COUNT();
+    int nth = ++state.compiles;
+    if (++state.inside >= state.meet) state.met = 1;
+    for (int i = 0; state.meet && !state.met && i < 10000; i++) usleep(1000);
+    state.inside--;
+    if (nth == state.fail_compile || (state.meet && !state.met)) return fail();
     a->executable = give(sizeof *a->executable);
+    a->executable->results = state.results;
+    return NULL;
+}
+
+#ifndef STUB_PLAIN
+static void serialized_delete(PJRT_SerializedExecutable *x)
+{
+    take(x);
+}
+
+static PJRT_Error *serialize(PJRT_Executable_Serialize_Args *a)
+{
+    COUNT();
+    PJRT_SerializedExecutable *x = give(sizeof *x);
+    snprintf(x->text, sizeof x->text, "stub %zu",
+             state.blob_results ? state.blob_results : a->executable->results);
+    a->serialized_executable = x;
+    a->serialized_executable_deleter = serialized_delete;
+    a->serialized_bytes = x->text;
+    a->serialized_bytes_size = strlen(x->text);
+    return NULL;
+}
+
+static PJRT_Error *load(PJRT_Executable_DeserializeAndLoad_Args *a)
+{
+    COUNT();
+    char text[64] = { 0 };
+    size_t results;
+    if (a->serialized_executable_size >= sizeof text || state.refuse_load) return fail();
+    memcpy(text, a->serialized_executable, a->serialized_executable_size);
+    if (sscanf(text, "stub %zu", &results) != 1) return fail();
+    state.loads++;
+    a->loaded_executable = give(sizeof *a->loaded_executable);
+    a->loaded_executable->results = results;
+    return NULL;
+}
+
+#endif
+
+/* Not counted: its failure changes nothing. */
+static PJRT_Error *memory_stats(PJRT_Executable_GetCompiledMemoryStats_Args *a)
+{
+    a->temp_size_in_bytes = 4096;
+    a->generated_code_size_in_bytes = 777;
     return NULL;
 }
 
@@ -263,7 +317,7 @@ static PJRT_Error *executable_destroy(PJRT_Executable_Destroy_Args *a)
 static PJRT_Error *num_outputs(PJRT_Executable_NumOutputs_Args *a)
 {
     COUNT();
-    a->num_outputs = state.results;
+    a->num_outputs = a->executable->results;
     return NULL;
 }
 
@@ -277,6 +331,7 @@ static PJRT_Error *get_executable(PJRT_LoadedExecutable_GetExecutable_Args *a)
 {
     COUNT();
     a->executable = give(sizeof *a->executable);
+    a->executable->results = a->loaded_executable->results;
     return NULL;
 }
 
@@ -345,6 +400,11 @@ const PJRT_Api *GetPjrtApi(void)
         .PJRT_DeviceDescription_DebugString = description_text,
         .PJRT_Device_GetDescription = device_description,
         .PJRT_Device_IsAddressable = is_addressable,
+#ifndef STUB_PLAIN
+        .PJRT_Executable_Serialize = serialize,
+        .PJRT_Executable_DeserializeAndLoad = load,
+#endif
+        .PJRT_Executable_GetCompiledMemoryStats = memory_stats,
         .PJRT_Executable_Destroy = executable_destroy,
         .PJRT_Executable_NumOutputs = num_outputs,
         .PJRT_LoadedExecutable_Destroy = loaded_destroy,

@@ -7,10 +7,17 @@
 typedef struct stub_state {
     int fail_at;    /* the call that fails, from 1; 0 = none */
     int fail_event; /* the event that fails when it is awaited, from 1; 0 = none */
-    int calls, events;
-    int alive;      /* errors, events, buffers, programs, clients given out and not taken back */
-    int no_devices; /* the client has none */
-    size_t results; /* of every program */
+    _Atomic int calls, events;
+    _Atomic int alive; /* errors, events, buffers, programs, clients given out, not taken back */
+    int no_devices;    /* the client has none */
+    size_t results;    /* of every program */
+
+    /* compiling */
+    int fail_compile;    /* the compile that fails, from 1; 0 = none */
+    int meet;            /* a compile waits until as many are under way, ten seconds at most */
+    int refuse_load;     /* no serialized program is taken */
+    size_t blob_results; /* what a serialized program says it has; 0 = results */
+    _Atomic int compiles, loads, inside, met;
 } stub_state;
 
 /* Exported beside GetPjrtApi. */
