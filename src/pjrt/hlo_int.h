@@ -101,6 +101,10 @@ hr_hlo_value hr_hlo_bitcast(hr_hlo *h, hr_hlo_value x, hr_hlo_type type); /* sam
 /* A constant that no simplifier sees: f32 `data` clamped to [x, x] (a NaN stays one). XLA makes a
  * product with the inverse of a division by a plain constant, which is off by a bit at times. */
 hr_hlo_value hr_hlo_hidden(hr_hlo *h, hr_hlo_value data, double x);
+/* a / b, rounded once, also where b was spread along a's rows: a newer XLA makes such a quotient a
+ * product with the inverse of what was spread. Here b is clamped from a to itself, so that it is
+ * every element's own. */
+hr_hlo_value hr_hlo_quotient(hr_hlo *h, hr_hlo_value a, hr_hlo_value b);
 
 /* ---- layout --------------------------------------------------------------------------------- */
 

@@ -73,7 +73,7 @@ hr_status hr_hlo_emit_quantise_rows(hr_hlo_emit *e)
     /* asked of x itself: a maximum over rows may lose a NaN */
     hr_hlo_value finite = hr_hlo_reduce(h, "and", hr_hlo_unary(h, "is_finite", x), 2);
     scale = hr_hlo_select(h, finite, scale, hr_hlo_splat_f(h, scale.shape, (double)NAN));
-    hr_hlo_value q = hr_hlo_binary(h, "divide", x, hr_hlo_along(h, scale, x.shape, 0));
+    hr_hlo_value q = hr_hlo_quotient(h, x, hr_hlo_along(h, scale, x.shape, 0));
     q = hr_hlo_unary(h, "round_nearest_even", q);
     q = hr_hlo_binary_f(h, "minimum", hr_hlo_binary_f(h, "maximum", q, -127), 127);
     q = hr_hlo_select(h, hr_hlo_along(h, finite, q.shape, 0), q, hr_hlo_splat_f(h, q.shape, 0));

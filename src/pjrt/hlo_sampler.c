@@ -80,7 +80,7 @@ static hr_hlo_value penalised(const hr_hlo_emit *e, hr_hlo_value x, hr_hlo_value
     hr_hlo_value some = hr_hlo_compare_i(h, "GT", generated, 0);
     hr_hlo_value times = hr_hlo_convert(h, generated, HR_HLO_F32);
     hr_hlo_value y =
-        hr_hlo_select(h, hr_hlo_compare_f(h, "GT", x, 0), hr_hlo_binary(h, "divide", x, repetition),
+        hr_hlo_select(h, hr_hlo_compare_f(h, "GT", x, 0), hr_hlo_quotient(h, x, repetition),
                       hr_hlo_binary(h, "multiply", x, repetition));
     y = hr_hlo_apart(h, y);
     times = hr_hlo_apart(h, hr_hlo_binary(h, "multiply", frequency, times));
@@ -241,7 +241,7 @@ static void tempered(hr_hlo *h, void *ctx, hr_hlo_value *results)
 {
     const hr_hlo_emit *e = ctx;
     hr_hlo_value x = e->in[0], t = e->in[1], most = hr_hlo_row_max(h, x), on = tempered_rows(e);
-    hr_hlo_value y = hr_hlo_binary(h, "divide", below(h, x, most), hr_hlo_along(h, t, x.shape, 0));
+    hr_hlo_value y = hr_hlo_quotient(h, below(h, x, most), hr_hlo_along(h, t, x.shape, 0));
     results[0] = hr_hlo_select(h, hr_hlo_along(h, on, x.shape, 0), y, x);
     hr_hlo_value origin = hr_hlo_binary(h, "divide", hr_hlo_unary(h, "negate", most), t);
     on = hr_hlo_binary(h, "and", on, hr_hlo_unary(h, "is_finite", most));

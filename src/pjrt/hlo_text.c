@@ -319,6 +319,12 @@ hr_hlo_value hr_hlo_hidden(hr_hlo *h, hr_hlo_value data, double x)
     return hr_hlo_binary_f(h, "minimum", data, x);
 }
 
+hr_hlo_value hr_hlo_quotient(hr_hlo *h, hr_hlo_value a, hr_hlo_value b)
+{
+    hr_hlo_value own = hr_hlo_binary(h, "minimum", a, b);
+    return hr_hlo_binary(h, "divide", a, hr_hlo_binary(h, "maximum", own, b));
+}
+
 /* ---- layout --------------------------------------------------------------------------------- */
 
 hr_hlo_value hr_hlo_reshape(hr_hlo *h, hr_hlo_value x, hr_hlo_shape s)

@@ -6,6 +6,9 @@
 
 #include "cpu/cpu.h"
 #include "ref/ref.h"
+#ifdef HR_HAVE_PJRT
+#include "pjrt/pjrt.h"
+#endif
 
 /* A backend knows a weight by its address, for as long as it lives: weights are never reused, and
  * are freed by op_backend_destroy. */
@@ -139,6 +142,16 @@ static hr_status execute(run *r)
     return hr_event_await(&done);
 }
 
+/* A program of fixed shapes runs in full: what it leaves in rows past the live count is nobody's.
+ */
+static void clear_padding(const run *r, const hr_value *v, void *data, size_t bytes)
+{
+    if (!r->backend->v->static_shapes || r->donated || v->live == HR_LIVE_ALL) return;
+    int64_t rows = v->shape.dim[0], live = r->c->live[v->live];
+    size_t row = bytes / (size_t)rows;
+    if (live < rows) memset((char *)data + (size_t)live * row, 0, (size_t)(rows - live) * row);
+}
+
 static hr_status fetch(run *r, op_result *out)
 {
     out->n = (int)r->graph->n_outputs;
@@ -150,6 +163,7 @@ static hr_status fetch(run *r, op_result *out)
         out->out[i].data = hr_alloc0(out->out[i].bytes);
         if (!out->out[i].data) return hr_fail(HR_RESOURCE_EXHAUSTED, "op case");
         HR_TRY(hr_buffer_get(r->backend, r->outputs[i], out->out[i].data, out->out[i].bytes));
+        clear_padding(r, v, out->out[i].data, out->out[i].bytes);
     }
     return HR_OK;
 }
@@ -177,12 +191,25 @@ void op_result_deinit(op_result *r)
     *r = (op_result){ 0 };
 }
 
+static hr_status create_pjrt(hr_backend **out)
+{
+#ifdef HR_HAVE_PJRT
+    const char *plugin = getenv("HEADRACE_PJRT_PLUGIN");
+    if (!plugin) return hr_fail(HR_INVALID_ARGUMENT, "HEADRACE_PJRT_PLUGIN names no plugin");
+    return hr_pjrt_backend_create(&(hr_pjrt_options){ .plugin = plugin }, out);
+#else
+    *out = NULL;
+    return hr_fail(HR_UNIMPLEMENTED, "this build has no PJRT backend");
+#endif
+}
+
 hr_status op_backend_create(const char *name, int threads, hr_backend **out)
 {
     *out = NULL;
     if (!strcmp(name, "ref")) return hr_ref_backend_create(out);
     if (!strcmp(name, "cpu"))
         return hr_cpu_backend_create(&(hr_cpu_options){ .threads = threads }, out);
+    if (!strcmp(name, "pjrt")) return create_pjrt(out);
     return hr_fail(HR_INVALID_ARGUMENT, "no backend called %s", name);
 }
 
@@ -196,7 +223,8 @@ void op_backend_destroy(hr_backend *b)
     }
 }
 
-int op_serve(const char *name, int argc, char **argv, hr_status (*answer)(hr_backend *, hr_str))
+int op_serve(const char *name, int argc, char **argv, hr_status (*answer)(hr_backend *, hr_str),
+             void (*end)(void))
 {
     hr_backend *backend = NULL;
     char *line = NULL;
@@ -208,6 +236,7 @@ int op_serve(const char *name, int argc, char **argv, hr_status (*answer)(hr_bac
         st = answer(backend, (hr_str){ line, (size_t)n });
     if (st) fprintf(stderr, "%s: %s\n", name, hr_message());
     free(line);
+    if (end) end();
     op_backend_destroy(backend);
     return st ? 1 : 0;
 }

@@ -48,13 +48,16 @@ size_t op_operand_bytes(const op_operand *o);
  * as a donated input. */
 HR_MUST_USE hr_status op_case_run(hr_backend *b, const op_case *c, op_result *out);
 void op_result_deinit(op_result *r);
-/* "ref" or "cpu" (HEADRACE_ISA chooses the path); threads 0 = default. */
+/* "ref", "cpu" (HEADRACE_ISA chooses the path) or "pjrt" (the plugin that HEADRACE_PJRT_PLUGIN
+ * names); threads 0 = default, cpu's alone. UNIMPLEMENTED where this build has no such backend. */
 HR_MUST_USE hr_status op_backend_create(const char *name, int threads, hr_backend **out);
 /* With the last backend that is alive: frees the weights of all cases too. */
 void op_backend_destroy(hr_backend *b);
 
 /* A runner's main: [backend [threads]] on the command line, then one `answer` per line of standard
- * input. Returns the exit status; a failure prints the thread's sentence after `name`. */
-int op_serve(const char *name, int argc, char **argv, hr_status (*answer)(hr_backend *, hr_str));
+ * input, at last `end` (or NULL). Returns the exit status; a failure prints the thread's sentence
+ * after `name`. */
+int op_serve(const char *name, int argc, char **argv, hr_status (*answer)(hr_backend *, hr_str),
+             void (*end)(void));
 
 #endif

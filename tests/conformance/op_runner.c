@@ -1,6 +1,7 @@
 /* Runs single ops for oracles written elsewhere (pytest and NumPy).
  *
- *   op_runner ref|cpu [threads]        HEADRACE_ISA chooses the cpu path
+ *   op_runner ref|cpu|pjrt [threads]   HEADRACE_ISA chooses the cpu path, HEADRACE_PJRT_PLUGIN
+ *                                     names the plugin
  *
  * Standard input is a sequence of cases until its end, each a line of JSON and then raw bytes:
  *   {"op":"linear","attrs":{"dtype":"f32"},"live":{"tokens":3,"rows":2},"in":[
@@ -231,5 +232,5 @@ static hr_status answer(hr_backend *b, hr_str line)
 
 int main(int argc, char **argv)
 {
-    return op_serve("op_runner", argc, argv, answer);
+    return op_serve("op_runner", argc, argv, answer, NULL);
 }

@@ -1,19 +1,19 @@
 """Single ops on any backend, from Python: a client of op_runner (usage at the top of op_runner.c).
 
-    with Runner("cpu", isa="avx2") as r:
+    with Runner("cpu-avx2") as r:
         (y,) = r.run("add", [Input(a, live="tokens"), Input(b)], live={"tokens": 3})
 
 Arrays are NumPy; bf16 is a uint16 array given with dtype="bf16", and comes back as one.
 """
 
-import json
+import functools
 import os
 import pathlib
-import subprocess
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from child import ROOT, Child
+
 NAMES = {"float32": "f32", "float16": "f16", "int8": "i8", "uint8": "ui8", "uint16": "ui16",
          "int32": "i32", "uint32": "ui32"}
 DTYPES = {"f32": np.float32, "bf16": np.uint16, "f16": np.float16, "i8": np.int8, "ui8": np.uint8,
@@ -57,24 +57,9 @@ class OpError(Exception):
         self.status = answer["status"]
 
 
-class Runner:
-    def __init__(self, backend="ref", isa=None, threads=1):
-        env = dict(os.environ)
-        if isa:
-            env["HEADRACE_ISA"] = isa
-        self.process = subprocess.Popen([program(), backend, str(threads)], env=env,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.stdout.close()
-        assert self.process.wait() == 0
+class Runner(Child):
+    def __init__(self, leg="ref", threads=1):
+        super().__init__(program(), leg, threads)
 
     def run(self, op, operands, attrs=None, live=None, shape=None):
         """Results as arrays; OpError when the case is refused."""
@@ -82,17 +67,20 @@ class Runner:
         case |= {"attrs": attrs} if attrs else {}
         case |= {"live": live} if live else {}
         case |= {"shape": list(shape)} if shape else {}
-        pipe = self.process.stdin
-        pipe.write(json.dumps(case).encode() + b"\n")
-        for o in operands:
-            for blob in o.blobs if o else []:
-                pipe.write(blob)
-        pipe.flush()
-        answer = json.loads(self.process.stdout.readline())
+        answer = self.ask(op, case, *(blob for o in operands if o for blob in o.blobs))
         if "error" in answer:
             raise OpError(answer)
-        return [np.frombuffer(self.process.stdout.read(r["bytes"]), DTYPES[r["dtype"]])
-                .reshape(r["shape"]) for r in answer["out"]]
+        return [np.frombuffer(self.read(r["bytes"]), DTYPES[r["dtype"]]).reshape(r["shape"])
+                for r in answer["out"]]
+
+
+@functools.cache
+def flushes(leg):
+    """Whether float arithmetic takes denormals for zero there, as a device may."""
+    tiny = np.full((1, 4), 1e-39, np.float32)
+    with Runner(leg) as r:
+        (y,) = r.run("add", [Input(tiny), Input(tiny)])
+    return not y.any()
 
 
 def to_bf16(x):
@@ -105,17 +93,3 @@ def to_bf16(x):
 def from_bf16(h):
     return (np.asarray(h, np.uint16).astype(np.uint32) << 16).view(np.float32)
 
-
-def isas():
-    """Instruction sets of this machine that the cpu backend can be told to use."""
-    flags = set()
-    for line in open("/proc/cpuinfo"):
-        if line.startswith("flags"):
-            flags = set(line.split())
-            break
-    found = ["scalar"]
-    if {"avx2", "fma", "f16c", "bmi2"} <= flags:
-        found.append("avx2")
-    if {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"} <= flags:
-        found.append("avx512")
-    return found

@@ -3,12 +3,21 @@
 
 enum { MAX_INPUTS = 40, MAX_OUTPUTS = 8 };
 
-/* A compiled program with buffers of its own, but for the tables. */
-typedef struct program {
+/* A compiled program with buffers of its own, but for the tables, which are a case's. Kept: where
+ * compiling takes long, cases of one shape are many. */
+typedef enum program_part { TABLES, SAMPLER, PROMPT } program_part;
+typedef struct program program;
+struct program {
+    program_part part;
+    hr_sampler_options options;
+    int64_t bucket;
+    hr_backend *backend; /* borrowed */
     hr_graph *graph;
     hr_program *program;
     hr_buffer *inputs[MAX_INPUTS], *outputs[MAX_OUTPUTS];
-} program;
+    program *next;
+};
+static program *programs; /* owned */
 
 typedef struct run {
     sampler_case *c;
@@ -33,34 +42,92 @@ static hr_status create(run *r, hr_dtype dtype, hr_shape shape, hr_buffer **out)
     return hr_buffer_create(r->c->backend, &(hr_tensor_desc){ dtype, shape }, out);
 }
 
-static hr_status bind(run *r, program *p)
+static bool is_table(const char *name)
 {
+    return !strcmp(name, "counts") || !strcmp(name, "allowed") || !strcmp(name, "grammar");
+}
+
+static bool fits(const program *p, const sampler_case *c, program_part part)
+{
+    const hr_sampler_options *a = &p->options, *b = &c->options;
+    return p->part == part && p->backend == c->backend && p->bucket == c->bucket &&
+           a->vocab == b->vocab && a->used_vocab == b->used_vocab && a->slots == b->slots &&
+           a->max_logprobs == b->max_logprobs && a->mode == b->mode;
+}
+
+static void build(program *p)
+{
+    if (p->part == TABLES) {
+        hr_sampler_build_tables(p->graph, &p->options);
+        return;
+    }
+    hr_value *logits = hr_graph_input(p->graph, "logits", HR_DTYPE_F32,
+                                      HR_SHAPE(p->bucket, p->options.vocab), HR_LIVE_ROWS);
+    if (p->part == PROMPT) hr_sampler_build_prompt(p->graph, logits, &p->options);
+    else hr_sampler_build(p->graph, logits, &p->options);
+}
+
+static hr_status make(run *r, program *p)
+{
+    HR_TRY(hr_graph_create("sampler", &p->graph));
+    build(p);
     hr_graph *g = p->graph;
     HR_TRY(hr_graph_finish(g));
-    HR_TRY(hr_backend_compile(r->c->backend, g, &p->program));
-    for (size_t i = 0; i < g->n_inputs; i++) {
-        p->inputs[i] = table_of(r, g->inputs[i]->name);
-        if (!p->inputs[i])
+    HR_TRY(hr_backend_compile(p->backend, g, &p->program));
+    for (size_t i = 0; i < g->n_inputs; i++)
+        if (!is_table(g->inputs[i]->name))
             HR_TRY(create(r, g->inputs[i]->dtype, g->inputs[i]->shape, &p->inputs[i]));
-    }
-    for (size_t i = 0; i < g->n_outputs; i++) {
-        p->outputs[i] = table_of(r, g->outputs[i].name);
-        if (!p->outputs[i])
+    for (size_t i = 0; i < g->n_outputs; i++)
+        if (!is_table(g->outputs[i].name))
             HR_TRY(
                 create(r, g->outputs[i].value->dtype, g->outputs[i].value->shape, &p->outputs[i]));
-    }
     return HR_OK;
 }
 
-static void unbind(run *r, program *p)
+/* The program of that part, with the case's tables. */
+static hr_status find(run *r, program_part part, program **out)
+{
+    program *p = programs;
+    while (p && !fits(p, r->c, part)) p = p->next;
+    if (!p) {
+        p = hr_new0(program);
+        if (!p) return hr_fail(HR_RESOURCE_EXHAUSTED, "sampler case");
+        *p = (program){ .part = part,
+                        .options = r->c->options,
+                        .bucket = r->c->bucket,
+                        .backend = r->c->backend,
+                        .next = programs };
+        programs = p;
+        HR_TRY(make(r, p));
+    }
+    for (size_t i = 0; i < p->graph->n_inputs; i++)
+        if (is_table(p->graph->inputs[i]->name))
+            p->inputs[i] = table_of(r, p->graph->inputs[i]->name);
+    for (size_t i = 0; i < p->graph->n_outputs; i++)
+        if (is_table(p->graph->outputs[i].name))
+            p->outputs[i] = table_of(r, p->graph->outputs[i].name);
+    *out = p;
+    return HR_OK;
+}
+
+static void drop(program *p)
 {
     for (size_t i = 0; p->graph && i < p->graph->n_inputs; i++)
-        if (!table_of(r, p->graph->inputs[i]->name)) hr_buffer_destroy(p->inputs[i], r->c->backend);
+        if (!is_table(p->graph->inputs[i]->name)) hr_buffer_destroy(p->inputs[i], p->backend);
     for (size_t i = 0; p->graph && i < p->graph->n_outputs; i++)
-        if (!table_of(r, p->graph->outputs[i].name))
-            hr_buffer_destroy(p->outputs[i], r->c->backend);
-    hr_program_destroy(p->program, r->c->backend);
+        if (!is_table(p->graph->outputs[i].name)) hr_buffer_destroy(p->outputs[i], p->backend);
+    hr_program_destroy(p->program, p->backend);
     hr_graph_destroy(p->graph);
+    hr_free(p);
+}
+
+void sampler_case_forget(void)
+{
+    while (programs) {
+        program *next = programs->next;
+        drop(programs);
+        programs = next;
+    }
 }
 
 static hr_status put_logits(run *r, hr_buffer *to)
@@ -130,11 +197,10 @@ static hr_status flush(run *r, program *tables)
     return HR_OK;
 }
 
-static hr_status fill_tables(run *r, program *tables)
+static hr_status fill_tables(run *r)
 {
-    HR_TRY(hr_graph_create("tables", &tables->graph));
-    hr_sampler_build_tables(tables->graph, &r->c->options);
-    HR_TRY(bind(r, tables));
+    program *tables;
+    HR_TRY(find(r, TABLES, &tables));
     for (int64_t i = 0; i < r->c->n_rows; i++) {
         const sampler_row *row = &r->c->rows[i];
         hr_sampler_state *s = &r->states[i];
@@ -158,17 +224,11 @@ static void fill_rows(run *r)
     }
 }
 
-static hr_status run_main(run *r, program *p)
+static hr_status run_main(run *r, program **p)
 {
-    const sampler_case *c = r->c;
-    HR_TRY(hr_graph_create("sampler", &p->graph));
-    hr_value *logits = hr_graph_input(p->graph, "logits", HR_DTYPE_F32,
-                                      HR_SHAPE(c->bucket, c->options.vocab), HR_LIVE_ROWS);
-    if (r->targets) hr_sampler_build_prompt(p->graph, logits, &c->options);
-    else hr_sampler_build(p->graph, logits, &c->options);
-    HR_TRY(bind(r, p));
+    HR_TRY(find(r, r->targets ? PROMPT : SAMPLER, p));
     fill_rows(r);
-    return execute(r, p);
+    return execute(r, *p);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -218,7 +278,7 @@ static hr_status answer(run *r, program *p)
 static hr_status run_case(sampler_case *c, const int32_t *targets)
 {
     run r = { .c = c, .targets = targets };
-    program tables = { 0 }, main_program = { 0 };
+    program *main_program;
     int64_t words = hr_sampler_words(c->options.vocab);
     c->options.slots = c->n_rows + 1;
     hr_status st = make_states(&r);
@@ -227,11 +287,9 @@ static hr_status run_case(sampler_case *c, const int32_t *targets)
     if (!st) st = create(&r, HR_DTYPE_U16, HR_SHAPE(c->options.slots, c->options.vocab), &r.counts);
     if (!st) st = create(&r, HR_DTYPE_U32, masks, &r.allowed);
     if (!st) st = create(&r, HR_DTYPE_U32, masks, &r.grammar);
-    if (!st) st = fill_tables(&r, &tables);
+    if (!st) st = fill_tables(&r);
     if (!st) st = run_main(&r, &main_program);
-    if (!st) st = answer(&r, &main_program);
-    unbind(&r, &main_program);
-    unbind(&r, &tables);
+    if (!st) st = answer(&r, main_program);
     hr_buffer_destroy(r.grammar, c->backend);
     hr_buffer_destroy(r.allowed, c->backend);
     hr_buffer_destroy(r.counts, c->backend);

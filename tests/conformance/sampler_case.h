@@ -1,7 +1,7 @@
 /* The whole sampler over given logits: parameters → check → state → tables → rows → program.
  *
  * The path that the engine takes, on one backend, for any mix of rows in one batch. Used by
- * test_sampler.c (named cases) and by sampler_runner (NumPy oracle). Test code, one thread. */
+ * sampler_runner (NumPy oracle). Test code, one thread. */
 #ifndef HEADRACE_TESTS_SAMPLER_CASE_H
 #define HEADRACE_TESTS_SAMPLER_CASE_H
 
@@ -43,5 +43,7 @@ HR_MUST_USE hr_status sampler_case_run(sampler_case *c);
 /* Scores rows' targets with the prompt program: token and extra_logprobs are not set. */
 HR_MUST_USE hr_status sampler_case_score(sampler_case *c, const int32_t *targets);
 void sampler_case_deinit(sampler_case *c);
+/* Frees the programs that cases have left to those of the same shape: before the backend goes. */
+void sampler_case_forget(void);
 
 #endif

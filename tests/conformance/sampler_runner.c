@@ -1,6 +1,7 @@
 /* Runs the whole sampler for an oracle written elsewhere (pytest and NumPy).
  *
- *   sampler_runner ref|cpu [threads]        HEADRACE_ISA chooses the cpu path
+ *   sampler_runner ref|cpu|pjrt [threads]   HEADRACE_ISA chooses the cpu path, HEADRACE_PJRT_PLUGIN
+ *                                          names the plugin
  *
  * Standard input is a sequence of cases until its end, each a line of JSON and then the raw bytes
  * of logits f32 [rows,V], little-endian:
@@ -281,5 +282,5 @@ static hr_status answer(hr_backend *b, hr_str line)
 
 int main(int argc, char **argv)
 {
-    return op_serve("sampler_runner", argc, argv, answer);
+    return op_serve("sampler_runner", argc, argv, answer, sampler_case_forget);
 }

@@ -38,13 +38,20 @@ def masses(y):
         return [int(m) for m in np.rint(np.exp(np.asarray(y, np.float64)) * 2.0**40)]
 
 
-def temper(x, temperature):
+def flushed(x, flush=True):
+    """What arithmetic takes a number for, and makes of one, on a device without denormals."""
+    return np.where(np.abs(x) < TINY, np.copysign(F(0), x), x).astype(F) if flush else x
+
+
+def temper(x, temperature, flush=False):
     """(x - max) / T in float32; float64 would be another distribution."""
+    x = flushed(x, flush)
     most = x.max()
     if most == -np.inf:
         return np.full_like(x, -np.inf)
     with np.errstate(over="ignore"):
-        return np.where(x == most, F(0), (x - most) / F(temperature)).astype(F)
+        y = flushed(x - most, flush) / F(temperature)
+        return np.where(x == most, F(0), flushed(y, flush)).astype(F)
 
 
 def cut(y, min_p, top_k, top_p):
@@ -87,7 +94,7 @@ def log_softmax(x):
         return x - (most + math.log(math.fsum(np.exp(x - most))))
 
 
-def penalise(x, prompt, output, p):
+def penalise(x, prompt, output, p, flush=False):
     """Steps 7 to 9."""
     count = np.bincount(np.asarray(output, np.int64), minlength=len(x))[:len(x)]
     count = np.minimum(count, 32767)
@@ -95,8 +102,10 @@ def penalise(x, prompt, output, p):
     seen[np.asarray(prompt, np.int64)] = True
     repetition = F(min(max(p["repetition_penalty"], float(TINY)), float(FLT_MAX)))
     finite = np.isfinite(x)
+    x = np.where(seen & finite, flushed(x, flush), x)
     with np.errstate(all="ignore"):
         y = np.where(seen & finite, np.where(x > 0, x / repetition, x * repetition), x).astype(F)
+        y = np.where(seen & finite, flushed(y, flush), y)
         y = np.where(finite & (count > 0), y - F(p["frequency_penalty"]) * count.astype(F), y)
         y = np.where(finite & (count > 0), y - F(p["presence_penalty"]), y).astype(F)
         return np.where(finite & seen, np.clip(y, -FLT_MAX, FLT_MAX), y).astype(F)
@@ -106,6 +115,8 @@ DEFAULTS = dict(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, presence_penalty
                 frequency_penalty=0.0, repetition_penalty=1.0, seed=0, min_tokens=0, logprobs=-1,
                 logit_bias=(), bad_words=(), stop_token_ids=(), allowed_token_ids=None,
                 logprob_token_ids=())
+
+PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
 
 
 def banned(p, output, eos):
@@ -124,8 +135,9 @@ def ones(words, n):
 
 
 def sample(logits, sampling, prompt=(), output=(), eos=(), choice=0, grammar=None, used=0,
-           mode="raw_logprobs", word=None):
-    """One row. Returns token, status, scores (what logprobs are taken of: float64 [V]), rank."""
+           mode="raw_logprobs", word=None, flush=False):
+    """One row. Returns token, status, scores (what logprobs are taken of: float64 [V]), rank.
+    flush: on a device whose float arithmetic knows no denormals."""
     p = DEFAULTS | sampling
     x = np.asarray(logits, F).copy()
     n = len(x)
@@ -144,7 +156,8 @@ def sample(logits, sampling, prompt=(), output=(), eos=(), choice=0, grammar=Non
     x[banned(p, output, eos)] = -np.inf                                 # 4, 5
     for token, bias in p["logit_bias"]:                                 # 6
         x[token] += F(min(max(bias, -100.0), 100.0))
-    x = penalise(x, prompt, output, p)                                  # 7, 8, 9
+    asked = any(p[k] != DEFAULTS[k] for k in PENALTIES)
+    x = penalise(x, prompt, output, p, flush and asked)                 # 7, 8, 9
     if x.max() == -np.inf:
         return dict(status=EMPTY)
     best = int(np.argmax(x))                                            # 10
@@ -153,7 +166,7 @@ def sample(logits, sampling, prompt=(), output=(), eos=(), choice=0, grammar=Non
         y, keep, shown = x, x > -np.inf, x.astype(np.float64)
     else:
         temperature = F(max(p["temperature"], 0.01))
-        y = temper(x, temperature)                                      # 11
+        y = temper(x, temperature, flush)                               # 11
         keep = cut(y, p["min_p"], p["top_k"], p["top_p"])               # 12 to 15
         shown = y.astype(np.float64) + float(x.max()) / float(temperature)
     if greedy:                                                          # 17
