@@ -1,7 +1,7 @@
 """The PJRT plugins that tests run on. One may abort or leak: child processes load it, never this one.
 
-HEADRACE_PJRT_PLUGIN names a plugin in place of those that tools/setup.sh pjrt fetches, to run the
-tests on another device.
+tests/run.py names them in the environment, "" for none; by hand they are those that
+tools/setup.sh test fetches. HEADRACE_PJRT_PLUGIN may name that of another device.
 """
 import functools
 import os
@@ -9,18 +9,17 @@ import pathlib
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FETCHED = {"pjrt": "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so",
-           "pjrt-newer": "lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so"}
+FETCHED = {"pjrt": ("HEADRACE_PJRT_PLUGIN", "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"),
+           "pjrt-newer": ("HEADRACE_PJRT_PLUGIN_NEWER",
+                          "lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so")}
 BIN = ROOT / os.environ.get("HEADRACE_BIN", "build/release/headrace")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def path(name):
-    """None when HEADRACE_PJRT_PLUGIN leaves nothing for that name."""
-    named = os.environ.get("HEADRACE_PJRT_PLUGIN")
-    if named:
-        return pathlib.Path(named) if name == "pjrt" else None
-    return ROOT / ".cache/pjrt" / FETCHED[name]
+    variable, fetched = FETCHED[name]
+    named = os.environ.get(variable, str(ROOT / ".cache/pjrt" / fetched))
+    return pathlib.Path(named) if named else None
 
 
 def device(name):
@@ -37,11 +36,11 @@ def lacking(name):
     """Why there is no such leg, or None."""
     if os.environ.get("HEADRACE_SANITIZED"):
         return "plugins are not instrumented"
+    if not path(name):
+        return "no plugin is named"
     if not built():
         return "this build has no PJRT backend"
-    if not path(name):
-        return "HEADRACE_PJRT_PLUGIN names the one to test"
-    return None if path(name).exists() else "tools/setup.sh pjrt fetches the plugin"
+    return None if path(name).exists() else "tools/setup.sh test fetches the plugin"
 
 
 def legs(names=tuple(FETCHED)):

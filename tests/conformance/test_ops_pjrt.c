@@ -3,7 +3,7 @@
  *
  * Agreement is that of ops_agree.h: bounds, and the same bits for copies, single operations and
  * integers. A plugin may abort, so each is loaded by a child of its own; how one ended, and in
- * which row, is said. Skipped without plugins (tools/setup.sh pjrt) and under sanitizers. */
+ * which row, is said. Skipped without plugins (tools/setup.sh test) and under sanitizers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,9 +23,12 @@
 
 enum { PAD = 13 };
 
-static const char *const fetched[] = {
-    HR_SOURCE_DIR "/.cache/pjrt/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so",
-    HR_SOURCE_DIR "/.cache/pjrt/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so",
+/* tests/run.py names them, "" for none; by hand they are those that setup fetched. */
+static const char *const plugins[][2] = {
+    { "HEADRACE_PJRT_PLUGIN",
+      HR_SOURCE_DIR "/.cache/pjrt/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so" },
+    { "HEADRACE_PJRT_PLUGIN_NEWER",
+      HR_SOURCE_DIR "/.cache/pjrt/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so" },
 };
 
 static hr_backend *ref, *pjrt;
@@ -88,9 +91,11 @@ static int run_plugin(const char *path)
     int status = 0;
     printf("plugin %s\n", path);
     fflush(stdout);
-    setenv("HEADRACE_PJRT_PLUGIN", path, 1);
     pid_t child = fork();
-    if (!child) exit(run_table() ? 1 : 0);
+    if (!child) {
+        setenv("HEADRACE_PJRT_PLUGIN", path, 1);
+        exit(run_table() ? 1 : 0);
+    }
     if (child < 0 || waitpid(child, &status, 0) != child) return 1;
     if (WIFSIGNALED(status))
         printf("signal %d ended the child, in %s, on %s\n", WTERMSIG(status), where, path);
@@ -99,20 +104,20 @@ static int run_plugin(const char *path)
 
 static int run_plugins(int *n)
 {
-    const char *named = getenv("HEADRACE_PJRT_PLUGIN");
+    const char *path[2];
     int failed = 0;
     if (getenv("HEADRACE_SANITIZED")) return 0; /* a plugin is not instrumented */
     setenv("TF_CPP_MIN_LOG_LEVEL", "3", 0);
     where = mmap(NULL, WHERE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (where == MAP_FAILED) return 1;
-    if (named) {
-        ++*n;
-        return run_plugin(named);
+    for (int i = 0; i < 2; i++) {
+        path[i] = getenv(plugins[i][0]);
+        if (!path[i]) path[i] = plugins[i][1];
     }
-    for (size_t i = 0; i < sizeof fetched / sizeof *fetched; i++) {
-        if (access(fetched[i], R_OK)) continue;
+    for (int i = 0; i < 2; i++) {
+        if (access(path[i], R_OK)) continue;
         ++*n;
-        failed |= run_plugin(fetched[i]);
+        failed |= run_plugin(path[i]);
     }
     return failed;
 }
