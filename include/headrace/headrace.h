@@ -235,6 +235,9 @@ typedef struct headrace_info {
     int64_t programs, programs_cached; /* cached: compiled by an earlier process */
     double load_s, compile_s; /* reading and packing weights; building, compiling, warming up */
     size_t weight_bytes, kv_bytes, peak_bytes;
+    size_t buffer_bytes, code_bytes; /* inputs, outputs, sampler tables; programs, 0 = not told */
+    size_t device_bytes_in_use, device_bytes_limit; /* as a plugin's device said when the engine was
+                                                       ready; 0 = it does not */
     uint64_t late_compilations, steps, preemptions;
     double prefill_s, decode_s; /* time in steps with and without prompt tokens */
     uint64_t prefill_tokens, decode_tokens;

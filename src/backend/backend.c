@@ -9,6 +9,12 @@ void hr_backend_destroy(hr_backend *b)
     if (b) b->v->destroy(b);
 }
 
+bool hr_backend_memory(hr_backend *b, hr_device_memory *out)
+{
+    *out = (hr_device_memory){ 0 };
+    return b->v->memory && b->v->memory(b, out);
+}
+
 hr_status hr_backend_compile_start(hr_backend *b, const hr_graph *g, hr_program **out)
 {
     *out = NULL;

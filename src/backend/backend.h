@@ -25,6 +25,12 @@ typedef struct hr_program_info {
     double worker_ms;  /* what threads other than compile's caller took to compile it */
 } hr_program_info;
 
+/* What a device says of its memory, bytes. */
+typedef struct hr_device_memory {
+    size_t limit; /* 0 = not told */
+    size_t in_use;
+} hr_device_memory;
+
 /* Completion of an execute. Caller's storage; await exactly once. */
 typedef struct hr_event {
     hr_backend *backend;
@@ -59,6 +65,8 @@ typedef struct hr_backend_vtable {
     /* JSON members without braces: "backend":"cpu","kernels":{"Q4_1":"avx512"},… */
     void (*numerics)(hr_backend *b, hr_buf *out);
     size_t (*weight_bytes)(const hr_backend *b); /* packed weights held now */
+    /* False: the device does not say. NULL = it is this machine's. */
+    bool (*memory)(hr_backend *b, hr_device_memory *out);
 } hr_backend_vtable;
 
 /* First member of every backend. */
@@ -72,6 +80,8 @@ struct hr_backend {
         weights_s; /* time that compiles have spent reading and packing weights; the backend adds */
 };
 
+/* False, and zeros, where there is no device memory or nobody tells of it. */
+bool hr_backend_memory(hr_backend *b, hr_device_memory *out);
 void hr_backend_destroy(hr_backend *b); /* NULL is fine; programs and buffers are gone already */
 /* Starts to compile, which may go on beside the caller, and reads the weights that no earlier
  * program has read. FAILED_PRECONDITION once sealed. Called by engine/buckets.c and nowhere else.

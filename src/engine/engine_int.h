@@ -104,11 +104,13 @@ struct headrace_engine {
     int64_t *eos; /* [n_eos], arena; ids in [0, V) */
     size_t n_eos;
     double load_s;
-    hr_buf numerics;           /* JSON object, terminated */
-    size_t weight_bytes;       /* packed */
-    const char *compile_cache; /* arena: the folder in use; NULL = none */
-    hr_memory memory;          /* what was measured before the cache was sized */
-    hr_engine_event *polled;   /* owned: the event that headrace_poll gave out last */
+    hr_buf numerics;                /* JSON object, terminated */
+    size_t weight_bytes;            /* packed */
+    const char *compile_cache;      /* arena: the folder in use; NULL = none */
+    size_t buffer_bytes;            /* of every buffer but the KV caches */
+    hr_device_memory device_memory; /* once everything lies there */
+    hr_memory memory;               /* what was measured before the cache was sized */
+    hr_engine_event *polled;        /* owned: the event that headrace_poll gave out last */
 
     /* engine thread */
     hr_backend *backend;

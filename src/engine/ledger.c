@@ -81,6 +81,13 @@ size_t hr_ledger_cached(const hr_ledger *l)
     return n;
 }
 
+size_t hr_ledger_code(const hr_ledger *l)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < l->n; i++) bytes += l->rows[i].code_bytes;
+    return bytes;
+}
+
 size_t hr_ledger_peak(const hr_ledger *l)
 {
     size_t peak = 0;

@@ -63,6 +63,8 @@ void hr_ledger_manifest(const hr_ledger *l, hr_str numerics, bool with_times, hr
 void hr_ledger_add_members(hr_json_writer *w, const hr_ledger_row *r, bool with_times);
 /* Programs that were compiled by an earlier process. */
 size_t hr_ledger_cached(const hr_ledger *l);
+/* Code of all programs, bytes. */
+size_t hr_ledger_code(const hr_ledger *l);
 /* Largest peak over all programs, bytes. */
 size_t hr_ledger_peak(const hr_ledger *l);
 

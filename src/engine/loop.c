@@ -67,6 +67,24 @@ static hr_status create_programs(hr_engine *e)
     return create_step_messages(e);
 }
 
+/* Natively the plan has said it all before. */
+static void log_memory(hr_engine *e)
+{
+    const double mib = 1048576.0;
+    bool told = hr_backend_memory(e->backend, &e->device_memory);
+    if (!e->backend->v->memory) return;
+    hr_log(HR_LOG_INFO,
+           "engine: on the device: weights %.1f MiB, KV cache %.1f, buffers %.1f, code %.1f, the "
+           "largest program's working memory %.1f",
+           (double)e->weight_bytes / mib,
+           (double)hr_engine_block_bytes(e) * (double)e->shapes.build.blocks / mib,
+           (double)e->buffer_bytes / mib, (double)hr_ledger_code(&e->ledger) / mib,
+           (double)hr_ledger_peak(&e->ledger) / mib);
+    if (told)
+        hr_log(HR_LOG_INFO, "engine: the device says %.1f MiB in use of %.1f",
+               (double)e->device_memory.in_use / mib, (double)e->device_memory.limit / mib);
+}
+
 static hr_status start(hr_engine *e)
 {
     double begin = hr_now_s();
@@ -85,6 +103,8 @@ static hr_status start(hr_engine *e)
     const char *cache = e->backend->cache;
     if (cache) e->compile_cache = hr_arena_copy(&e->arena, cache, strlen(cache));
     e->weight_bytes = e->backend->v->weight_bytes(e->backend);
+    e->buffer_bytes = e->programs->buffer_bytes;
+    log_memory(e);
     e->load_s += hr_now_s() - begin - e->ledger.total_s;
     return hr_buf_status(&e->numerics);
 }

@@ -3,13 +3,15 @@
  * Any thread; owns a backend of its own for the while. A plan's working memory comes out of its
  * memory plan to the byte, and a packed weight's size follows from its descriptor, so the KV cache
  * can be given what is really left, and `headrace plan` can say so before a checkpoint is read.
- * A plugin's device tells nobody before it has compiled, so for it the native plan and this
- * machine's memory are an estimate; --kv-cache-memory-bytes says better where it is known. */
+ * A plugin tells nobody what a program takes before it has compiled it, so there the native plan is
+ * an estimate, and so is this machine's memory where the device does not say what it has;
+ * --kv-cache-memory-bytes says better where it is known. */
 #include "engine/measure.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "cpu/cpu.h"
 #include "engine/engine_int.h"
 
@@ -32,6 +34,17 @@ static size_t available_memory(void)
     if (limited && (limit > used ? limit - used : 0) < bytes)
         bytes = limit > used ? (size_t)(limit - used) : 0;
     return bytes;
+}
+
+static void find_available(const hr_engine *e, hr_memory *out)
+{
+    hr_device_memory m = { 0 };
+    *out = (hr_memory){ .available = available_memory() };
+    if (!e->backend || !hr_backend_memory(e->backend, &m) || !m.limit) return;
+    out->of_device = true;
+    out->available = m.limit > m.in_use ? m.limit - m.in_use : 0;
+    hr_log(HR_LOG_INFO, "engine: the device has %zu MiB, %zu of them in use", m.limit >> 20,
+           m.in_use >> 20);
 }
 
 static hr_status compile(hr_programs *p, hr_stage stage, int t, int r)
@@ -57,7 +70,7 @@ static hr_status compile_every(hr_programs *p)
 
 hr_status hr_engine_measure(const hr_engine *e, hr_ledger *every, hr_memory *out)
 {
-    *out = (hr_memory){ .available = available_memory() };
+    find_available(e, out);
     hr_shapes shapes = e->shapes;
     shapes.build.blocks = shapes.build.table_width;
     shapes.late = HR_LATE_COUNT;

@@ -10,11 +10,12 @@ typedef struct hr_memory {
     size_t buffers;   /* inputs, outputs, sampler tables */
     size_t peak;      /* largest working memory of any program */
     size_t available; /* to this process when it was measured */
+    bool of_device;   /* as a plugin's device says it, not this machine */
 } hr_memory;
 
 /* Compiles the programs of the last buckets, which need most, against weights that are only
- * measured. `every` non-NULL: all programs, into that ledger, which the caller deinits. The
- * engine's options are resolved. */
+ * measured. e->backend, where there is one, is asked what its device has. `every` non-NULL: all
+ * programs, into that ledger, which the caller deinits. The engine's options are resolved. */
 HR_MUST_USE hr_status hr_engine_measure(const hr_engine *e, hr_ledger *every, hr_memory *out);
 
 #endif

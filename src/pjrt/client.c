@@ -166,6 +166,7 @@ static const hr_backend_vtable vtable = {
     .event_await = hr_pjrt_event_await,
     .numerics = numerics,
     .weight_bytes = weight_bytes,
+    .memory = hr_pjrt_memory,
 };
 
 hr_status hr_pjrt_backend_create(const hr_pjrt_options *opt, hr_backend **out)

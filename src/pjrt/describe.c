@@ -92,23 +92,46 @@ hr_status hr_pjrt_describe_device(const PJRT_Api *api, PJRT_DeviceDescription *d
 }
 
 /* Not every plugin counts, and none counts a device of another host. */
+static size_t at_least_zero(int64_t n)
+{
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* False: the plugin does not count. */
+static bool device_memory(const hr_pjrt *b, PJRT_Device *device, hr_device_memory *out)
+{
+    PJRT_Device_MemoryStats_Args m = { .struct_size = PJRT_Device_MemoryStats_Args_STRUCT_SIZE,
+                                       .device = device };
+    *out = (hr_device_memory){ 0 };
+    if (!HR_PJRT_HAS(b->api, PJRT_Device_MemoryStats)) return false;
+    PJRT_Error *e = b->api->PJRT_Device_MemoryStats(&m);
+    bool told = !e;
+    if (told) out->in_use = at_least_zero(m.bytes_in_use);
+    if (told && m.bytes_limit_is_set) out->limit = at_least_zero(m.bytes_limit);
+    hr_pjrt_ignore(b->api, e);
+    return told;
+}
+
+bool hr_pjrt_memory(hr_backend *b, hr_device_memory *out)
+{
+    const hr_pjrt *p = (const hr_pjrt *)b;
+    return device_memory(p, p->device, out);
+}
+
 static void add_memory(const hr_pjrt *b, PJRT_Device *device, hr_buf *out)
 {
     PJRT_Device_IsAddressable_Args here = { .struct_size =
                                                 PJRT_Device_IsAddressable_Args_STRUCT_SIZE,
                                             .device = device };
-    PJRT_Device_MemoryStats_Args m = { .struct_size = PJRT_Device_MemoryStats_Args_STRUCT_SIZE,
-                                       .device = device };
+    hr_device_memory m;
     hr_pjrt_ignore(b->api, b->api->PJRT_Device_IsAddressable(&here));
     if (!here.is_addressable) {
         hr_buf_add_c(out, ", on another host");
         return;
     }
-    if (!HR_PJRT_HAS(b->api, PJRT_Device_MemoryStats)) return;
-    PJRT_Error *e = b->api->PJRT_Device_MemoryStats(&m);
-    if (!e) hr_buf_printf(out, ", %.2f GB in use", (double)m.bytes_in_use / 1e9);
-    if (!e && m.bytes_limit_is_set) hr_buf_printf(out, " of %.2f GB", (double)m.bytes_limit / 1e9);
-    hr_pjrt_ignore(b->api, e);
+    if (!device_memory(b, device, &m)) return;
+    hr_buf_printf(out, ", %.2f GB in use", (double)m.in_use / 1e9);
+    if (m.limit) hr_buf_printf(out, " of %.2f GB", (double)m.limit / 1e9);
 }
 
 static hr_status add_device(const hr_pjrt *b, PJRT_Device *device, hr_buf *out)

@@ -88,6 +88,8 @@ HR_MUST_USE hr_status hr_pjrt_device_text(const PJRT_Api *api, PJRT_DeviceDescri
 HR_MUST_USE hr_status hr_pjrt_device_description(const PJRT_Api *api, PJRT_Device *device,
                                                  PJRT_DeviceDescription **out);
 /* Its id, process, kind and attributes (coordinates, core); no line end. */
+/* What the plugin says of the device's memory. */
+bool hr_pjrt_memory(hr_backend *b, hr_device_memory *out);
 HR_MUST_USE hr_status hr_pjrt_describe_device(const PJRT_Api *api, PJRT_DeviceDescription *d,
                                               hr_buf *out);
 /* Opens, checks and initialises a plugin. It stays open for the life of the process. */

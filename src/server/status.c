@@ -70,6 +70,30 @@ static void write_sizes(hr_json_writer *w, const char *key, const hr_counter *co
     hr_json_end_object(w);
 }
 
+/* Bytes; what nobody tells is null. */
+static void write_memory(hr_json_writer *w, const headrace_info *i)
+{
+    const struct {
+        const char *key;
+        size_t bytes;
+        bool told;
+    } rows[] = { { "weight_bytes", i->weight_bytes, true },
+                 { "kv_bytes", i->kv_bytes, true },
+                 { "buffer_bytes", i->buffer_bytes, true },
+                 { "peak_bytes", i->peak_bytes, true },
+                 { "code_bytes", i->code_bytes, i->code_bytes > 0 },
+                 { "device_bytes_in_use", i->device_bytes_in_use, i->device_bytes_in_use > 0 },
+                 { "device_bytes_limit", i->device_bytes_limit, i->device_bytes_limit > 0 } };
+    hr_json_key(w, HR_STR("memory"));
+    hr_json_begin_object(w);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        hr_json_key(w, hr_str_c(rows[k].key));
+        if (rows[k].told) hr_json_i64(w, (int64_t)rows[k].bytes);
+        else hr_json_null(w);
+    }
+    hr_json_end_object(w);
+}
+
 static void write_ledger(hr_json_writer *w, hr_server *s)
 {
     const hr_ledger *l = hr_engine_ledger(s->engine);
@@ -82,6 +106,9 @@ static void write_ledger(hr_json_writer *w, hr_server *s)
     hr_json_raw(w, hr_str_c(info.numerics));
     hr_json_add_f64(w, "compile_seconds", info.compile_s);
     hr_json_add_i64(w, "late_compilations", (int64_t)hr_counter_get(&l->late));
+    hr_json_add_i64(w, "programs_cached", info.programs_cached);
+    hr_json_add_i64(w, "programs_compiled", info.programs - info.programs_cached);
+    write_memory(w, &info);
     hr_json_key(w, HR_STR("step_seconds_bounds"));
     hr_json_begin_array(w);
     for (size_t i = 0; i < HR_LEDGER_SECONDS; i++) hr_json_f64(w, hr_ledger_seconds[i]);

@@ -221,6 +221,12 @@ def test_programs(server):
         programs = [p for p in ledger["programs"] if p["program"] == stage]
         assert value(families, "headrace:programs_compiled_total", stage=stage) == len(programs)
     assert {p["program"] for p in ledger["programs"]} == set(stages)
+    assert (ledger["programs_compiled"], ledger["programs_cached"]) == (len(ledger["programs"]), 0)
+    memory = ledger["memory"]
+    assert [k for k, v in memory.items() if v is None] == [  # a plugin's device may tell
+        "code_bytes", "device_bytes_in_use", "device_bytes_limit"]
+    assert memory["peak_bytes"] == max(p["peak_bytes"] for p in ledger["programs"])
+    assert min(v for v in memory.values() if v is not None) > 0
     called = 0
     for p in ledger["programs"]:
         bucket = " ".join(f"{k}={p[k]}" for k in ("tokens", "requests") if p[k])

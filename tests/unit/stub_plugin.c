@@ -308,6 +308,16 @@ static PJRT_Error *is_addressable(PJRT_Device_IsAddressable_Args *a)
     return NULL;
 }
 
+/* Not counted: its failure changes nothing. */
+static PJRT_Error *device_memory(PJRT_Device_MemoryStats_Args *a)
+{
+    if (!state.memory) return fail();
+    a->bytes_in_use = state.memory;
+    a->bytes_limit = state.memory * 2;
+    a->bytes_limit_is_set = true;
+    return NULL;
+}
+
 static PJRT_Error *executable_destroy(PJRT_Executable_Destroy_Args *a)
 {
     take(a->executable);
@@ -400,6 +410,7 @@ const PJRT_Api *GetPjrtApi(void)
         .PJRT_DeviceDescription_DebugString = description_text,
         .PJRT_Device_GetDescription = device_description,
         .PJRT_Device_IsAddressable = is_addressable,
+        .PJRT_Device_MemoryStats = device_memory,
 #ifndef STUB_PLAIN
         .PJRT_Executable_Serialize = serialize,
         .PJRT_Executable_DeserializeAndLoad = load,

@@ -10,6 +10,7 @@ typedef struct stub_state {
     _Atomic int calls, events;
     _Atomic int alive; /* errors, events, buffers, programs, clients given out, not taken back */
     int no_devices;    /* the client has none */
+    int64_t memory;    /* bytes in use of the device, of twice as many; 0 = it does not count */
     size_t results;    /* of every program */
 
     /* compiling */

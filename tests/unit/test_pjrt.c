@@ -277,6 +277,32 @@ static void test_describe(void **state)
     }
 }
 
+static void test_device_memory(void **state)
+{
+    (void)state;
+    hr_device_memory m;
+    hr_buf text = { 0 };
+    hr_pjrt_options o = { .plugin = STUB };
+    rig r;
+    stub_state *s = stub();
+    *s = (stub_state){ .results = 1, .memory = 3000000000 };
+    assert_int_equal(rig_open(&r, STUB), HR_OK);
+    assert_true(hr_backend_memory(r.b, &m));
+    assert_true(m.in_use == 3000000000 && m.limit == 6000000000);
+    s->memory = 0;
+    assert_false(hr_backend_memory(r.b, &m));
+    assert_true(m.in_use == 0 && m.limit == 0);
+    rig_close(&r);
+    s->memory = 3000000000;
+    assert_int_equal(hr_pjrt_describe(&o, &text), HR_OK);
+    assert_non_null(strstr(hr_buf_c(&text), ", 3.00 GB in use of 6.00 GB\n"));
+    hr_buf_deinit(&text);
+    assert_int_equal(s->alive, 0);
+    if (rig_open(&r, NULL)) fail_msg("%s", hr_message());
+    assert_false(hr_backend_memory(r.b, &m)); /* the reference has this machine's */
+    rig_close(&r);
+}
+
 static void test_wrong_number_of_results(void **state)
 {
     (void)state;
@@ -429,6 +455,7 @@ int main(void)
         cmocka_unit_test(test_each_call),
         cmocka_unit_test(test_short_memory),
         cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_device_memory),
         cmocka_unit_test(test_wrong_number_of_results),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_failed_execute),
