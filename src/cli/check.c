@@ -120,8 +120,12 @@ static hr_status check_serve(const hr_args *a)
 
 static hr_status check_compile(const hr_args *a)
 {
-    if (a->own.dump) return HR_OK;
-    return hr_fail(HR_INVALID_ARGUMENT, "where to? headrace compile MODEL --dump DIR");
+    if (a->own.dump && a->options.device)
+        return hr_fail(HR_INVALID_ARGUMENT, "--dump opens no device: leave --device out");
+    if (a->own.dump || a->options.device) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT,
+                   "what for? headrace compile MODEL --dump DIR writes the programs, --device "
+                   "pjrt:PATH compiles them into the compile cache");
 }
 
 static hr_status check_devices(const hr_args *a)

@@ -10,6 +10,7 @@ int hr_cli_render(hr_args *a);
 int hr_cli_serve(hr_args *a);
 int hr_cli_plan(hr_args *a);
 int hr_cli_compile(hr_args *a);
+int hr_cli_fill(hr_args *a); /* compile with --device */
 int hr_cli_devices(hr_args *a);
 int hr_cli_bench_serve(hr_args *a);
 int hr_cli_bench_throughput(hr_args *a);

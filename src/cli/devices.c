@@ -27,6 +27,7 @@ int hr_cli_devices(hr_args *a)
 int hr_cli_compile(hr_args *a)
 {
     hr_buf files = { 0 };
+    if (!a->own.dump) return hr_cli_fill(a);
     a->options.model = a->model;
     return print(hr_engine_dump(&a->options, a->own.dump, &files), &files);
 }

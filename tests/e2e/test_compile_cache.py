@@ -198,6 +198,21 @@ def test_default_folder(model, tmp_path):
     assert len(entries(tmp_path / "headrace/compile")) == N
 
 
+def test_compile_fills_it(model, warm, tmp_path):
+    """headrace compile: what it compiles is what a start with the same flags looks for."""
+    fill = ("compile", model, "--device", f"pjrt:{PLUGIN}", *LIMITS, "--compile-cache",
+            tmp_path / "cache")
+    for compiled in N, 0:
+        r = headrace(*fill)
+        assert r.returncode == 0 and r.stderr == "", r.stderr
+        assert re.fullmatch(rf"{N} programs: {compiled} compiled, {N - compiled} from the cache, in "
+                            rf"\d+\.\d\d s\n{tmp_path}/cache\n", r.stdout), r.stdout
+    assert start(model, tmp_path / "cache")[:3] == (warm[1], 0, N)
+    wrong(*fill[:-1], "", status=1, naming="--compile-cache is empty")
+    wrong(*fill, "--enforce-eager", status=1, naming="--enforce-eager")
+    wrong("compile", model, "--device", "cpu", status=1, naming="only a plugin's programs are kept")
+
+
 def test_flag_without_a_plugin(tmp_path):
     path = tmp_path / "tiny"
     make_tiny.hf(path, "llama")

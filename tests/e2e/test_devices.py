@@ -78,6 +78,8 @@ def test_command_lines_refused():
     wrong("devices", "model", status=2, naming="takes no model")
     wrong("devices", "--device-option", "a=1", status=2, naming="needs --device")
     wrong("compile", "model", status=2, naming="--dump DIR")
+    wrong("compile", "model", "--dump", "there", "--device", "pjrt:x", status=2,
+          naming="leave --device out")
     wrong("compile", "--dump", "there", status=2, naming="which model")
 
 
