@@ -181,16 +181,19 @@ static void print_stats(const generation *g)
 {
     headrace_info i;
     headrace_info_get(g->engine, &i);
+    char cached[48] = "";
+    if (i.compile_cache)
+        snprintf(cached, sizeof cached, ", %lld from the cache", (long long)i.programs_cached);
     fprintf(stderr,
             "load     %.3f s (%.1f MiB of weights)\n"
-            "compile  %.3f s (%lld programs; %llu compiled late)\n"
+            "compile  %.3f s (%lld programs%s; %llu compiled late)\n"
             "prefill  %.1f tok/s (%llu tokens)\n"
             "decode   %.1f tok/s (%llu tokens)\n"
             "steps    %llu (%llu preemptions)\n"
             "memory   %.1f MiB working, %lld KV blocks of %lld tokens\n"
             "numerics %s\n",
             i.load_s, (double)i.weight_bytes / 1048576.0, i.compile_s, (long long)i.programs,
-            (unsigned long long)i.late_compilations,
+            cached, (unsigned long long)i.late_compilations,
             i.prefill_s > 0 ? (double)i.prefill_tokens / i.prefill_s : 0,
             (unsigned long long)i.prefill_tokens,
             i.decode_s > 0 ? (double)i.decode_tokens / i.decode_s : 0,
@@ -220,8 +223,9 @@ static hr_status run(generation *g, int *exit_status)
     headrace_info info;
     headrace_info_get(g->engine, &info);
     if (terminal)
-        fprintf(stderr, "headrace: loaded in %.2f s, %lld programs compiled in %.2f s\n",
-                info.load_s, (long long)info.programs, info.compile_s);
+        fprintf(stderr, "headrace: loaded in %.2f s, %lld programs compiled%s in %.2f s\n",
+                info.load_s, (long long)info.programs,
+                info.programs_cached ? " or found in the cache" : "", info.compile_s);
     headrace_sampling_init(g->engine, &g->sampling);
     HR_TRY(hr_args_sampling(a, &g->sampling));
     g->with_logprobs = g->sampling.logprobs >= 0 || g->sampling.n_logprob_token_ids;

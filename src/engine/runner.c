@@ -5,7 +5,8 @@
  *      padded or branched on here, so nothing here can create a device operation.
  *   2. A program's result goes to the next program or to the host, nowhere else. Between backbone,
  *      select and sampler it stays on the device.
- *   3. One read-back a step: ids, logprobs and what belongs to them.
+ *   3. One read-back a step: ids, logprobs and what belongs to them. Until then nothing is waited
+ *      for: programs follow each other on the device.
  *   4. Programs come from hr_programs_get. Before the seal it compiles; afterwards it must not.
  *   5. Warm-up passes through this same function on dummy plans; leaving a part out is its only
  *      liberty, and only where that part's real output for the same bucket is still there.
@@ -62,21 +63,52 @@ static size_t live_bytes(const hr_runner *r, const hr_program_input *in)
 }
 
 /* What a run of the program cost, for the ledger. */
-static void account(const hr_batch *b, hr_ledger_row *row, int64_t began_ns)
+static void account(const hr_launched *x, int64_t began_ns, int64_t now)
 {
-    int64_t now = hr_now_ns();
-    int64_t live = row->tokens ? b->n_tokens : b->n_rows;
+    hr_ledger_row *row = x->row;
     int64_t bucket = row->tokens ? row->tokens : row->requests;
     hr_counter_add(&row->calls, 1);
     hr_counter_set(&row->last_ns, (uint64_t)now);
-    if (bucket > live) hr_counter_add(&row->padding, (uint64_t)(bucket - live));
+    if (bucket > x->live) hr_counter_add(&row->padding, (uint64_t)(bucket - x->live));
     hr_histogram_observe(&row->seconds, (double)(now - began_ns) * 1e-9);
 }
 
-static hr_status execute(hr_runner *r, hr_program_slot *s)
+/* Waits for all that runs; the first failure is what is told, for those after it follow from it. A
+ * program's time begins when it was started and the one before it was done. */
+static hr_status settle(hr_runner *r)
+{
+    char message[HR_MESSAGE_MAX];
+    hr_status st = HR_OK;
+    int64_t before = 0;
+    for (int i = 0; i < r->n_launched; i++) {
+        hr_launched *x = &r->launched[i];
+        hr_status mine = hr_event_await(&x->event);
+        int64_t now = hr_now_ns();
+        if (!mine) account(x, x->began_ns > before ? x->began_ns : before, now);
+        else if (!st) memcpy(message, hr_message(), sizeof message);
+        if (!st) st = mine;
+        before = now;
+    }
+    r->n_launched = 0;
+    return st ? hr_fail(st, "%s", message) : HR_OK;
+}
+
+/* The same after a failure of its own, which is told unless an earlier program's explains it. */
+static hr_status settle_after(hr_runner *r, hr_status st)
+{
+    char message[HR_MESSAGE_MAX];
+    memcpy(message, hr_message(), sizeof message);
+    HR_TRY(settle(r));
+    return hr_fail(st, "%s", message);
+}
+
+static hr_status start(hr_runner *r, hr_program_slot *s)
 {
     const hr_batch *b = r->batch;
-    int64_t began = hr_now_ns();
+    hr_launched *x = &r->launched[r->n_launched];
+    *x = (hr_launched){ .row = s->row,
+                        .began_ns = hr_now_ns(),
+                        .live = s->row->tokens ? b->n_tokens : b->n_rows };
     for (size_t i = 0; i < s->n_inputs; i++) {
         const hr_program_input *in = &s->inputs[i];
         if (!in->host.data) continue;
@@ -85,11 +117,16 @@ static hr_status execute(hr_runner *r, hr_program_slot *s)
     hr_execute_args args = { .inputs = s->input_buffers, .outputs = s->outputs };
     args.live[HR_LIVE_TOKENS] = b->n_tokens;
     args.live[HR_LIVE_ROWS] = b->n_rows;
-    hr_event done;
-    HR_TRY(hr_program_execute(r->backend, s->program, &args, &done));
-    HR_TRY(hr_event_await(&done));
-    account(b, s->row, began);
+    HR_TRY(hr_program_execute(r->backend, s->program, &args, &x->event));
+    r->n_launched++;
     return HR_OK;
+}
+
+/* A program whose result only the next program wants is not waited for. */
+static hr_status execute(hr_runner *r, hr_program_slot *s)
+{
+    if (r->n_launched == HR_LAUNCHED_MAX) HR_TRY(settle(r));
+    return start(r, s);
 }
 
 static hr_status run(hr_runner *r, hr_stage stage, int t, int q)
@@ -116,6 +153,7 @@ static hr_status read_back(hr_runner *r, const hr_program_slot *s, bool sampled)
     hr_step_result *o = &r->result;
     size_t rows = (size_t)r->batch->n_rows, cell = sizeof(int32_t);
     bool top, extra;
+    HR_TRY(settle(r));
     find_wanted(r->batch, &top, &extra);
     size_t top_cells = top ? rows * (size_t)o->top : 0;
     size_t extra_cells = extra ? rows * HR_SAMPLING_MAX_EXTRA : 0;
@@ -231,12 +269,10 @@ static hr_status run_sampler(hr_runner *r, int q)
     return HR_OK;
 }
 
-hr_status hr_runner_step(hr_runner *r, const hr_step_args *a, const hr_step_result **out)
+static hr_status run_parts(hr_runner *r, const hr_step_args *a)
 {
     const hr_shapes *shapes = &r->programs->shapes;
     int t = a->token_bucket, q = a->request_bucket;
-    *out = &r->result;
-    r->result.n_rows = 0;
     if (t < 0) t = hr_buckets_find(&shapes->tokens, a->plan->n_tokens);
     if (q < 0) q = hr_buckets_find(&shapes->requests, a->plan->n_rows);
     int64_t tokens = shapes->tokens.at[t], requests = shapes->requests.at[q];
@@ -250,4 +286,12 @@ hr_status hr_runner_step(hr_runner *r, const hr_step_args *a, const hr_step_resu
     if (r->batch->n_rows == 0) return HR_OK;
     if (a->parts & HR_STEP_SELECT) HR_TRY(run(r, HR_STAGE_SELECT, t, q));
     return a->parts & HR_STEP_SAMPLER ? run_sampler(r, q) : HR_OK;
+}
+
+hr_status hr_runner_step(hr_runner *r, const hr_step_args *a, const hr_step_result **out)
+{
+    *out = &r->result;
+    r->result.n_rows = 0;
+    hr_status st = run_parts(r, a);
+    return st ? settle_after(r, st) : settle(r);
 }

@@ -37,12 +37,23 @@ typedef struct hr_step_args {
     int request_bucket; /* likewise */
 } hr_step_args;
 
+/* A program that was started and not awaited. */
+typedef struct hr_launched {
+    hr_event event;
+    hr_ledger_row *row;
+    int64_t began_ns, live; /* live: rows of its bucket that are no padding */
+} hr_launched;
+
+enum { HR_LAUNCHED_MAX = 4 }; /* tables, backbone, select, sampler */
+
 typedef struct hr_runner {
     hr_backend *backend;   /* borrowed */
     hr_programs *programs; /* borrowed */
     hr_batch *batch;       /* borrowed */
     hr_arena arena;        /* owns the result arrays */
     hr_step_result result;
+    hr_launched launched[HR_LAUNCHED_MAX]; /* in the order they were started */
+    int n_launched;
     uint64_t read_backs; /* waits for ids and logprobs: one a step that samples */
 } hr_runner;
 

@@ -37,14 +37,14 @@ static void *work(void *workers)
     return NULL;
 }
 
-/* Fewer threads are slower, none is as good as one. */
+/* Fewer threads are slower; with none, jobs run where they are started. */
 static void start_threads(hr_pjrt_workers *w)
 {
-    if (w->n < 2 || w->threads[0].started) return;
+    if (w->n < 1 || w->threads[0].started) return;
     for (int i = 0; i < w->n; i++) {
         if (!hr_thread_start(&w->threads[i], "hr-compile", work, w)) continue;
-        hr_log(HR_LOG_WARNING, "pjrt: %s: %d threads compile", hr_message(), i ? i : 1);
-        w->n = i ? i : 1;
+        hr_log(HR_LOG_WARNING, "pjrt: %s: %d threads compile beside this one", hr_message(), i);
+        w->n = i;
     }
 }
 

@@ -22,8 +22,8 @@ typedef struct hr_pjrt_workers {
     bool queues;
 } hr_pjrt_workers;
 
-/* `threads`: 0 is as many as this process may run on, at most HR_PJRT_WORKERS_MAX; 1 is none: a job
- * runs where it is started. Threads start with the first job. */
+/* `threads`: 0 is as many as this process may run on, at most HR_PJRT_WORKERS_MAX; below 0 is
+ * none: a job runs where it is started. Threads start with the first job. */
 HR_MUST_USE hr_status hr_pjrt_workers_init(hr_pjrt_workers *w, int threads);
 void hr_pjrt_workers_start(hr_pjrt_workers *w, hr_pjrt_job *j);
 void hr_pjrt_workers_await(hr_pjrt_workers *w, hr_pjrt_job *j);

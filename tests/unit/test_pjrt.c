@@ -79,7 +79,7 @@ typedef struct rig {
 
 static hr_status rig_open(rig *r, const char *plugin)
 {
-    hr_pjrt_options o = { .plugin = plugin, .compile_threads = 1 }; /* calls in a known order */
+    hr_pjrt_options o = { .plugin = plugin, .compile_threads = -1 }; /* calls in a known order */
     *r = (rig){ 0 };
     return plugin ? hr_pjrt_backend_create(&o, &r->b) : hr_ref_backend_create(&r->b);
 }

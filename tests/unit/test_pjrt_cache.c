@@ -349,7 +349,7 @@ static stub_state *stub(const char *path)
 static hr_status compile_one(const char *plugin, hr_program_info *info)
 {
     hr_pjrt_options o = {
-        .plugin = plugin, .cache_folder = at("programs"), .cache_bytes = LIMIT, .compile_threads = 1
+        .plugin = plugin, .cache_folder = at("programs"), .cache_bytes = LIMIT, .compile_threads = -1
     };
     hr_backend *b;
     hr_program *p;

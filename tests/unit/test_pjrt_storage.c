@@ -98,7 +98,7 @@ static stub_state *stub(void)
 static void test_wrong_numbers(void **state)
 {
     (void)state;
-    hr_pjrt_options o = { .plugin = STUB, .compile_threads = 1 };
+    hr_pjrt_options o = { .plugin = STUB, .compile_threads = -1 };
     stub_state *s = stub();
     for (size_t results = 1; results <= 4; results += 3) { /* 4 are what the trial has */
         rig r = { 0 };
@@ -116,7 +116,7 @@ static void test_wrong_numbers(void **state)
 static void test_each_call(void **state)
 {
     (void)state;
-    hr_pjrt_options o = { .plugin = STUB, .compile_threads = 1 };
+    hr_pjrt_options o = { .plugin = STUB, .compile_threads = -1 };
     stub_state *s = stub();
     for (int n = 1;; n++) {
         rig r = { 0 };
