@@ -142,4 +142,15 @@ void hr_bench_report_table(const hr_bench_report *r, const hr_bench_selection *s
 /* Members of an object that the caller has opened. */
 void hr_bench_report_json(const hr_bench_report *r, const hr_bench_selection *s, hr_json_writer *w);
 
+/* kept.c: a plugin's compiled programs between the starts of bench startup. */
+typedef struct hr_bench_kept {
+    hr_buf folder; /* owned, terminated */
+    bool made;     /* false: nothing is kept */
+    char **argv;   /* owned: a start's arguments, with the folder; NULL = as they were */
+} hr_bench_kept;
+HR_MUST_USE hr_status hr_bench_kept_open(const headrace_options *o, char *const *argv,
+                                         hr_bench_kept *out);
+void hr_bench_kept_empty(const hr_bench_kept *k);
+void hr_bench_kept_close(hr_bench_kept *k); /* also after a failed open */
+
 #endif

@@ -6,8 +6,8 @@
  *
  * Cold means: the model's files were dropped from the page cache, as far as the kernel does that
  * (pages that another process maps stay). How much of them still was there is measured by mincore
- * and reported, for on some file systems nothing is dropped at all. What is compiled is kept
- * nowhere between starts today, so cold and warm compile alike. */
+ * and reported, for on some file systems nothing is dropped at all. And no program is there that a
+ * plugin has compiled; the warm start finds those of the cold one. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -68,6 +68,7 @@ hr_status hr_bench_start_once(const hr_bench_engine_options *o, hr_buf *json)
         hr_json_add_f64(&w, "ready_at", ready);
         hr_json_add_f64(&w, "first_token_at", first);
         hr_json_add_i64(&w, "programs", i.programs);
+        hr_json_add_i64(&w, "programs_cached", i.programs_cached);
         hr_json_end_object(&w);
         hr_buf_add_byte(json, '\n');
         st = hr_buf_status(json);
@@ -188,8 +189,8 @@ static const char *const part_labels[N_PARTS] = { "process and headers", "load a
 
 typedef struct starts {
     hr_bench_series part[N_PARTS];
-    double resident; /* the largest share found in the page cache before a start */
-    int64_t programs;
+    double resident;          /* the largest share found in the page cache before a start */
+    int64_t programs, cached; /* cached: of the last start, those that it did not compile */
 } starts;
 
 /* The child's object into the series. Launch is what neither load nor compile accounts for. */
@@ -203,6 +204,7 @@ static hr_status take_start(hr_str text, double launched, starts *s)
     for (int i = 0; !st && i < 4; i++)
         st = hr_json_to_f64(hr_json_get(json, keys[i]), keys[i], &v[i]);
     if (!st) st = hr_json_to_i64(hr_json_get(json, "programs"), "programs", &s->programs);
+    if (!st) st = hr_json_to_i64(hr_json_get(json, "programs_cached"), "cached", &s->cached);
     if (!st) {
         const double parts[N_PARTS] = { v[2] - launched - v[0] - v[1], v[0], v[1], v[3] - v[2],
                                         v[3] - launched };
@@ -223,15 +225,17 @@ static hr_status start(char *const *argv, starts *s)
 }
 
 /* Cold and warm by turns: each cold start leaves the files in the cache for a warm one. */
-static hr_status run_all(const hr_bench_engine_options *o, char *const *argv, starts both[2])
+static hr_status run_all(const hr_bench_engine_options *o, char *const *argv,
+                         const hr_bench_kept *kept, starts both[2])
 {
     double from = hr_now_s();
     for (int64_t i = 0; i < 2 * o->num_runs; i++) {
         bool warm = i & 1;
         double resident = 1;
         if (!warm) HR_TRY(drop_model(o->engine.model, &resident));
+        if (!warm) hr_bench_kept_empty(kept);
         if (resident > both[warm].resident) both[warm].resident = resident;
-        HR_TRY(start(argv, &both[warm]));
+        HR_TRY(start(kept->argv ? kept->argv : argv, &both[warm]));
         if (!o->progress) continue;
         hr_bench_progress p = { .what = "starts",
                                 .total = (size_t)(2 * o->num_runs),
@@ -262,6 +266,7 @@ static void report(const hr_bench_engine_options *o, starts both[2], hr_buf *tex
     for (int k = 0; k < 2; k++) {
         hr_json_key(&w, hr_str_c(names[k]));
         hr_json_begin_object(&w);
+        hr_json_add_i64(&w, "programs_cached", both[k].cached);
         for (int i = 0; i < N_PARTS; i++) {
             hr_json_key(&w, hr_str_c(part_names[i]));
             hr_json_begin_object(&w);
@@ -276,6 +281,9 @@ static void report(const hr_bench_engine_options *o, starts both[2], hr_buf *tex
     hr_json_end_object(&w);
     hr_buf_printf(text, "cold: at most %.0f %% of the model's pages were still cached\n",
                   100 * both[0].resident);
+    if (both[1].cached)
+        hr_buf_printf(text, "warm: %lld of %lld programs were compiled by a cold start\n",
+                      (long long)both[1].cached, (long long)both[1].programs);
 }
 
 hr_status hr_bench_startup(const hr_bench_engine_options *o, char *const *argv, hr_buf *text,
@@ -284,7 +292,10 @@ hr_status hr_bench_startup(const hr_bench_engine_options *o, char *const *argv, 
     if (o->num_runs < 1 || o->num_runs > MAX_RUNS)
         return hr_fail(HR_INVALID_ARGUMENT, "--num-iters must be 1 to %d", MAX_RUNS);
     starts both[2] = { 0 };
-    hr_status st = run_all(o, argv, both);
+    hr_bench_kept kept;
+    hr_status st = hr_bench_kept_open(&o->engine, argv, &kept);
+    if (!st) st = run_all(o, argv, &kept, both);
+    hr_bench_kept_close(&kept);
     if (!st) report(o, both, text, json);
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < N_PARTS; i++) hr_bench_series_deinit(&both[k].part[i]);

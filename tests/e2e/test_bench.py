@@ -657,6 +657,7 @@ def test_startup(smollm2):
     assert got["runs"] == 2 and got["programs"] > 0 and 0 <= got["cold_resident_share"] <= 1
     for kind in ("cold", "warm"):
         parts = got[kind]
+        assert parts.pop("programs_cached") == 0  # natively none is kept
         for part, v in parts.items():
             assert 0 <= v["min"] <= v["median"] <= v["max"], (kind, part)
         whole = sum(parts[p]["mean"] for p in ("launch_s", "load_s", "compile_s", "first_token_s"))

@@ -213,6 +213,18 @@ def test_compile_fills_it(model, warm, tmp_path):
     wrong("compile", model, "--device", "cpu", status=1, naming="only a plugin's programs are kept")
 
 
+def test_bench_startup(model, tmp_path):
+    """Cold finds nothing, warm everything; the folder is the benchmark's own, and goes with it."""
+    home = tmp_path / "home"
+    r = headrace("bench", "startup", model, "--num-iters", 2, "--json", "--device",
+                 f"pjrt:{PLUGIN}", *LIMITS, env={"TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(home)})
+    assert r.returncode == 0, r.stderr
+    got = json.loads(r.stdout)
+    assert (got["cold"]["programs_cached"], got["warm"]["programs_cached"]) == (0, N)
+    assert not (home / "headrace/compile").exists()
+    assert not list(tmp_path.glob("headrace-startup-*"))
+
+
 def test_flag_without_a_plugin(tmp_path):
     path = tmp_path / "tiny"
     make_tiny.hf(path, "llama")
