@@ -3,10 +3,13 @@
 tests/run.py names them in the environment, "" for none; by hand they are those that
 tools/setup.sh test fetches. HEADRACE_PJRT_PLUGIN may name that of another device.
 """
+import atexit
 import functools
 import os
 import pathlib
+import shutil
 import subprocess
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FETCHED = {"pjrt": ("HEADRACE_PJRT_PLUGIN", "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"),
@@ -24,6 +27,18 @@ def path(name):
 
 def device(name):
     return f"pjrt:{path(name)}"
+
+
+@functools.cache
+def compiled():
+    """A folder for the programs that this run of the tests compiles: most are wanted again."""
+    folder = tempfile.mkdtemp(prefix="headrace-compiled-")
+    atexit.register(shutil.rmtree, folder, True)
+    return folder
+
+
+def flags(name):
+    return ["--device", device(name), "--compile-cache", compiled()]
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import pytest
 from conftest import generate, instruction_sets
 
 import make_tiny
+import plugins
 import reference
 
 PROMPT = [(i * i * 7 + 3 * i) % 200 for i in range(24)]
@@ -26,6 +27,7 @@ def table(answer, n):
 
 def run(model, device, *more):
     where = ["--device", "ref"] if device == "ref" else ["--isa", device]
+    where = plugins.flags(device) if device in plugins.FETCHED else where
     answer, = generate(model, "--prompt-ids", ",".join(map(str, PROMPT)), "--max-tokens", 1,
                        "--prompt-logprobs", make_tiny.V, "--max-logprobs", make_tiny.V,
                        "--max-num-seqs", 8, "--max-num-batched-tokens", 32, "--max-model-len", 64,

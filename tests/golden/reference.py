@@ -4,6 +4,7 @@ Written from the model cards and Hugging Face's documented configuration, indepe
 plain matrix products over whole sequences, no cache, no chunks. In float64 it is the truth; in
 float32 it shows what error the same mathematics has in single precision.
 
+half=True rounds what every operation gives to bfloat16, as a device with bfloat16 activations does.
 rows="int8" quantises the input of every linear as the engine declares for GGUF block formats: per
 32 columns absmax/127, round to nearest even.
 """
@@ -50,9 +51,15 @@ def quantise_rows(x):
     return (q.astype(x.dtype) * safe.astype(x.dtype)).reshape(x.shape)
 
 
+def bf16(x):
+    u = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return (u + 0x7FFF + (u >> 16 & 1) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
 class Model:
-    def __init__(self, config, tensors, dtype=np.float64, rows="float"):
+    def __init__(self, config, tensors, dtype=np.float64, rows="float", half=False):
         self.c, self.dtype, self.rows = config, dtype, rows
+        self.given = (lambda x: bf16(x).astype(dtype)) if half else (lambda x: x)
         self.w = {k: v.astype(dtype) for k, v in tensors.items()}
         f, factor = inv_freq(config)
         self.freq, self.factor = f.astype(np.float32).astype(np.float64), factor
@@ -64,13 +71,13 @@ class Model:
     def linear(self, x, name):
         if self.rows == "int8":
             x = quantise_rows(x)
-        y = x @ self.w[name + ".weight"].T
+        y = self.given(x @ self.w[name + ".weight"].T)
         bias = self.w.get(name + ".bias")
-        return y if bias is None else y + bias
+        return y if bias is None else self.given(y + self.given(bias))
 
     def norm(self, x, name):
         scale = np.sqrt((x * x).mean(axis=-1, keepdims=True, dtype=self.dtype) + self.eps)
-        return x / scale * self.w[name + ".weight"]
+        return self.given(x / scale * self.w[name + ".weight"])
 
     def rope(self, x):
         """x [T,N,D]; halves rotate against each other. The angle is a float32 product, as
@@ -80,7 +87,7 @@ class Model:
         cos = (np.cos(angle) * self.factor).astype(self.dtype)[:, None]
         sin = (np.sin(angle) * self.factor).astype(self.dtype)[:, None]
         a, b = np.split(x, 2, axis=-1)
-        return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+        return self.given(np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1))
 
     def attention(self, x, p):
         t = x.shape[0]
@@ -95,18 +102,19 @@ class Model:
             s = q[:, h] @ k[:, h].T / self.dtype(np.sqrt(self.d)) + mask
             e = np.exp(s - s.max(axis=-1, keepdims=True))
             out[:, h] = (e / e.sum(axis=-1, keepdims=True)) @ v[:, h]
-        return self.linear(out.reshape(t, -1), p + "self_attn.o_proj")
+        return self.linear(self.given(out.reshape(t, -1)), p + "self_attn.o_proj")
 
     def mlp(self, x, p):
         gate, up = self.linear(x, p + "mlp.gate_proj"), self.linear(x, p + "mlp.up_proj")
-        return self.linear(gate / (1 + np.exp(-gate)) * up, p + "mlp.down_proj")
+        y = self.given(self.given(gate / (1 + np.exp(-gate))) * up)
+        return self.linear(y, p + "mlp.down_proj")
 
     def hidden(self, ids):
-        x = self.w["model.embed_tokens.weight"][np.asarray(ids)]
+        x = self.given(self.w["model.embed_tokens.weight"][np.asarray(ids)])
         for layer in range(self.c["num_hidden_layers"]):
             p = f"model.layers.{layer}."
-            x = x + self.attention(self.norm(x, p + "input_layernorm"), p)
-            x = x + self.mlp(self.norm(x, p + "post_attention_layernorm"), p)
+            x = self.given(x + self.attention(self.norm(x, p + "input_layernorm"), p))
+            x = self.given(x + self.mlp(self.norm(x, p + "post_attention_layernorm"), p))
         return self.norm(x, "model.norm")
 
     def logprobs(self, ids):
