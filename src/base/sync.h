@@ -83,7 +83,8 @@ HR_MUST_USE hr_status hr_thread_start(hr_thread *t, const char *name, void *(*ru
                                       void *arg);
 void hr_thread_join(hr_thread *t); /* a thread that never started is fine */
 
-/* An intrusive multi-producer single-consumer queue; first in, first out. Items embed a node. */
+/* An intrusive queue of many producers; first in, first out. Items embed a node. One thread takes
+ * from it, or several where items are pushed one by one, for a push wakes one thread. */
 typedef struct hr_queue_node {
     struct hr_queue_node *next;
 } hr_queue_node;
