@@ -83,9 +83,9 @@ struct hr_backend {
 /* False, and zeros, where there is no device memory or nobody tells of it. */
 bool hr_backend_memory(hr_backend *b, hr_device_memory *out);
 void hr_backend_destroy(hr_backend *b); /* NULL is fine; programs and buffers are gone already */
-/* Starts to compile, which may go on beside the caller, and reads the weights that no earlier
- * program has read. FAILED_PRECONDITION once sealed. Called by engine/buckets.c and nowhere else.
- */
+/* Starts to compile, which may go on beside the caller; this or the wait for it reads the weights
+ * that no earlier program has read. FAILED_PRECONDITION once sealed. Called by engine/buckets.c and
+ * nowhere else. */
 HR_MUST_USE hr_status hr_backend_compile_start(hr_backend *b, const hr_graph *g, hr_program **out);
 /* Waits until the program is compiled, before anything else is done with it. One that fails is
  * still the caller's to destroy; one may be destroyed instead of awaited, which gives up every

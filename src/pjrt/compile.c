@@ -1,8 +1,9 @@
 /* Programs: a graph's text, handed to the workers, and taken back.
  *
- * Engine thread. The text is written here; a worker has it compiled while this thread uploads the
- * weights and goes on to the next program. All arrays that an execute hands to the plugin are made
- * here, weights already in place, so that a step allocates nothing in this room. */
+ * Engine thread. The text is written here and a worker has it compiled, while this thread goes on
+ * to the next program; the weights are uploaded when the first program is waited for, with every
+ * worker busy by then. All arrays that an execute hands to the plugin are made here, weights in
+ * place, so that a step allocates nothing in this room. */
 #include "base/log.h"
 #include "pjrt/pjrt_int.h"
 
@@ -20,7 +21,7 @@ static hr_status make_arrays(hr_program *p)
 static hr_status bind_weights(hr_program *p)
 {
     for (size_t i = 0; i < p->hlo.n_arguments; i++)
-        if (p->hlo.arguments[i].input < 0)
+        if (p->hlo.arguments[i].input < 0 && !p->arguments[i])
             HR_TRY(hr_pjrt_weight_get(p->owner, &p->hlo.arguments[i], &p->arguments[i]));
     return HR_OK;
 }
@@ -67,23 +68,20 @@ hr_status hr_pjrt_compile(hr_backend *b, const hr_graph *g, hr_program **out)
         p->info.steps = p->hlo.graph->n_nodes;
         hr_pjrt_workers_start(&p->owner->workers, &p->job);
         if (p->job.done) p->info.worker_ms = 0; /* it was this thread */
-        st = bind_weights(p);
+        *out = p;
+        return HR_OK;
     }
-    if (st) {
-        char message[HR_MESSAGE_MAX];
-        memcpy(message, hr_message(), sizeof message);
-        hr_pjrt_program_destroy(p);
-        return hr_fail(st, "program %s: %s", g->name, message);
-    }
-    *out = p;
-    return HR_OK;
+    hr_pjrt_program_destroy(p);
+    return hr_fail_prefix(st, "program %s", g->name);
 }
 
 hr_status hr_pjrt_program_await(hr_program *p)
 {
+    const char *name = p->hlo.graph->name;
+    hr_status st = bind_weights(p);
+    if (st) return hr_fail_prefix(st, "program %s", name);
     hr_pjrt_workers_await(&p->owner->workers, &p->job);
     hr_buf_deinit(&p->hlo.text);
-    const char *name = p->hlo.graph->name;
     if (p->job.dropped)
         return hr_fail(HR_CANCELLED, "program %s: compiling was given up for another", name);
     return p->status ? hr_fail(p->status, "program %s: %s", name, p->message) : HR_OK;

@@ -51,7 +51,7 @@ typedef struct hr_hlo_program {
 
 /* How a program is written for one plugin. Zeroed is what every plugin takes. */
 typedef struct hr_hlo_options {
-    bool int4;                    /* numbers of 4-bit formats are i4 or ui4, else i8 */
+    bool int4;                         /* numbers of 4-bit formats are i4 or ui4, else i8 */
     const char *attention_custom_call; /* target of a custom call in attention's place, or NULL */
 } hr_hlo_options;
 

@@ -348,9 +348,10 @@ static stub_state *stub(const char *path)
 /* One program, compiled on this thread with the folder scratch/programs. */
 static hr_status compile_one(const char *plugin, hr_program_info *info)
 {
-    hr_pjrt_options o = {
-        .plugin = plugin, .cache_folder = at("programs"), .cache_bytes = LIMIT, .compile_threads = -1
-    };
+    hr_pjrt_options o = { .plugin = plugin,
+                          .cache_folder = at("programs"),
+                          .cache_bytes = LIMIT,
+                          .compile_threads = -1 };
     hr_backend *b;
     hr_program *p;
     HR_TRY(hr_pjrt_backend_create(&o, &b));
