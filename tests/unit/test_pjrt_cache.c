@@ -638,6 +638,38 @@ static void test_given_up(void **state)
     }
 }
 
+static hr_status read_nothing(const hr_weight *w, int64_t first, int64_t count, void *to)
+{
+    (void)w, (void)first, (void)count, (void)to;
+    return hr_fail(HR_DATA_LOSS, "the file ends early");
+}
+
+/* A weight that cannot be read, found while its program and others compile. */
+static void test_weight_fails(void **state)
+{
+    (void)state;
+    static const hr_weight weight = {
+        .name = "norm", .shape = { 1, { 4 } }, .format = HR_FORMAT_F32, .read_rows = read_nothing
+    };
+    hr_program *p[GRAPHS], *q;
+    hr_graph *g;
+    assert_int_equal(hr_graph_create("reader", &g), HR_OK);
+    hr_value *x = hr_graph_input(g, "x", HR_DTYPE_F32, HR_SHAPE(3, 4), HR_LIVE_ALL);
+    hr_graph_output(g, "y", hr_op_rms_norm(g, x, hr_graph_weight(g, &weight), 1e-5f, 0));
+    assert_int_equal(hr_graph_finish(g), HR_OK);
+    *stub(STUB) = (stub_state){ .results = 1 };
+    hr_backend *b = open_threads(2);
+    start_all(b, p);
+    assert_int_equal(hr_backend_compile_start(b, g, &q), HR_OK);
+    assert_int_equal(hr_program_await(b, q), HR_DATA_LOSS);
+    assert_non_null(strstr(hr_message(), "the file ends early"));
+    hr_program_destroy(q, b);
+    assert_int_equal(hr_backend_compile(b, g, &q), HR_DATA_LOSS);
+    assert_null(q);
+    hr_graph_destroy(g);
+    destroy_all(b, p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -657,6 +689,7 @@ int main(void)
         cmocka_unit_test(test_side_by_side),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_weight_fails),
     };
     return cmocka_run_group_tests(tests, make_graphs, drop_graphs);
 }
