@@ -32,6 +32,8 @@ def device(name):
 @functools.cache
 def compiled():
     """A folder for the programs that this run of the tests compiles: most are wanted again."""
+    if "HEADRACE_TEST_COMPILED" in os.environ:
+        return os.environ["HEADRACE_TEST_COMPILED"]
     folder = tempfile.mkdtemp(prefix="headrace-compiled-")
     atexit.register(shutil.rmtree, folder, True)
     return folder
@@ -39,6 +41,16 @@ def compiled():
 
 def flags(name):
     return ["--device", device(name), "--compile-cache", compiled()]
+
+
+# The legs that the engine's and the server's suites run on (HEADRACE_TEST_DEVICE, see
+# e2e/conftest.py): a plugin, what its commands are given, and which suites.
+SUITES = {"pjrt": ("pjrt", [], ["tests/e2e"])}
+
+
+def suite_flags(leg):
+    name, more, _ = SUITES[leg]
+    return [*flags(name), "--dtype", "float32", *more]
 
 
 @functools.cache

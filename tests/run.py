@@ -10,6 +10,7 @@ naming a failed test counts as one. The exit status is the verdict.
 import os
 import pathlib
 import platform
+import plugins
 import re
 import shutil
 import subprocess
@@ -190,6 +191,26 @@ def deep(totals):
     pytest(totals, "pytest", ["tests"], {"HEADRACE_BIN": "build/release/headrace", **PLUGINS})
 
 
+# Of the engine, on a plugin too: what is not about the native backend, or about memory that ends.
+DEVICE_TESTS = ["test_engine_door", "test_engine_overlap", "test_preemption", "test_prefix_cache"]
+
+
+def devices(totals):
+    heading("engine and server on PJRT devices")
+    for leg, (name, _, suites) in plugins.SUITES.items():
+        if plugins.lacking(name):
+            totals.skips.append(f"suites on {leg}: {plugins.lacking(name)}")
+            continue
+        pytest(totals, f"pytest on {leg}", ["-m", "device", *suites],
+               {"HEADRACE_BIN": "build/release/headrace", "HEADRACE_TEST_DEVICE": leg, **PLUGINS})
+    if plugins.lacking("pjrt"):
+        return
+    env = {"HEADRACE_BED_DEVICE": plugins.device("pjrt"),
+           "HEADRACE_BED_COMPILED": plugins.compiled()}
+    for test in DEVICE_TESTS:
+        cmocka(totals, f"{test} on pjrt", [f"build/release/{test}"], env)
+
+
 def sanitizers(totals):
     everything = [n for k in ("unit", "kernels", "conformance") for n in c_tests(k)]
     if build(totals, "asan", ["headrace", *everything]):
@@ -221,6 +242,7 @@ def main(mode):
         if mode == "all":
             print(f"   instruction sets: {' '.join(isa_list())}")
             deep(totals)
+            devices(totals)
     if mode == "all":
         sanitizers(totals)
     for skip in totals.skips:

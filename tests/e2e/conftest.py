@@ -1,11 +1,19 @@
-"""What the end-to-end tests share: the binary, its JSON, the instruction sets of this machine."""
+"""What the end-to-end tests share: the binary, its JSON, the instruction sets of this machine.
+
+HEADRACE_TEST_DEVICE=LEG (plugins.SUITES) runs on a PJRT device what is marked `device`: commands that
+compute are given the leg's flags, and the packaged model is a small one of the same tokenizer.
+"""
+import atexit
 import json
+import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -15,9 +23,14 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "golden")]
+import make_tiny  # noqa: E402
+import plugins  # noqa: E402
+
 BIN = os.environ.get("HEADRACE_BIN", str(ROOT / "build/release/headrace"))
-SMOLLM2 = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"),
+DEVICE = os.environ.get("HEADRACE_TEST_DEVICE")
+PACKAGED = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"),
                        "headrace/models/smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf")
+SMOLLM2 = PACKAGED
 if not pathlib.Path(BIN).is_absolute():
     BIN = str(ROOT / BIN)
 
@@ -25,6 +38,29 @@ if not pathlib.Path(BIN).is_absolute():
 def pytest_configure(config):
     config.addinivalue_line("markers", "sanitize: also run under address and UB sanitizers")
     config.addinivalue_line("markers", "threads: also run under the thread sanitizer")
+    config.addinivalue_line("markers", "device: also run on PJRT devices")
+    if DEVICE:
+        small_packaged_model()
+
+
+def small_packaged_model():
+    """Where the packaged model is looked for, from here on and in every command."""
+    global SMOLLM2
+    root = pathlib.Path(tempfile.mkdtemp(prefix="headrace-small-"))
+    atexit.register(shutil.rmtree, root, True)
+    SMOLLM2 = root / PACKAGED.relative_to(PACKAGED.parents[3])
+    os.environ["XDG_CACHE_HOME"] = str(root)
+    if PACKAGED.exists():
+        SMOLLM2.parent.mkdir(parents=True)
+        make_tiny.like_packaged(SMOLLM2, PACKAGED)
+
+
+def placed(command, *arguments):
+    """A command line, on the leg's device where it computes and names no other."""
+    own = {"--device", "--isa", "--threads"} & set(arguments)
+    if DEVICE and command in ("generate", "serve") and not own:
+        return [command, *arguments, *plugins.suite_flags(DEVICE)]
+    return [command, *arguments]
 
 
 def instruction_sets():
@@ -43,8 +79,45 @@ def instruction_sets():
 
 
 def headrace(*arguments, stdin=None, env=None, timeout=600):
-    return subprocess.run([BIN, *map(str, arguments)], input=stdin, capture_output=True, text=True,
+    return subprocess.run([BIN, *map(str, placed(*arguments) if arguments else [])], input=stdin, capture_output=True, text=True,
                           timeout=timeout, env={**os.environ, **(env or {})})
+
+
+class Bits:
+    """What must not change with a request's circumstances: natively to the bit. A plugin's programs
+    add in another order from bucket to bucket: there a log-probability may be off by what float32
+    leaves of logits of about ten, and another token may be the greedy one where two are that near."""
+
+    NOISE = 1e-4
+
+    def __init__(self, value):
+        self.value = value
+
+    def __repr__(self):
+        return json.dumps(self.value)
+
+    def __eq__(self, other):
+        if not DEVICE:
+            return repr(self) == repr(other)
+        return self.near(self.value, other.value)
+
+    def near(self, a, b):
+        if isinstance(a, dict) and isinstance(b, dict):
+            if a.get("token_ids") != b.get("token_ids") and a.get("logprobs"):
+                return self.parted(a, b)
+            return a.keys() == b.keys() and all(self.near(a[k], b[k]) for k in a)
+        if isinstance(a, list) and isinstance(b, list):
+            return len(a) == len(b) and all(map(self.near, a, b))
+        if isinstance(a, float) and isinstance(b, float):
+            return abs(a - b) <= self.NOISE
+        return a == b
+
+    def parted(self, a, b):
+        """Two choices alike up to the first token that is another, which is nearly as likely."""
+        n = next(i for i, (x, y) in enumerate(zip(a["token_ids"], b["token_ids"])) if x != y)
+        here = {t["token_id"]: t["logprob"] for t in a["logprobs"][n]["top"]}
+        gap = here[a["token_ids"][n]] - here.get(b["token_ids"][n], -math.inf)
+        return self.near(a["logprobs"][:n], b["logprobs"][:n]) and abs(gap) <= self.NOISE
 
 
 def generate(model, *arguments, env=None, timeout=600):
@@ -67,7 +140,7 @@ class Server:
     def __init__(self, model, *flags, env=None):
         self.lines, self.address = [], None
         self.process = subprocess.Popen(
-            [BIN, "serve", str(model), "--port", "0", "--log-level", "info", *map(str, flags)],
+            [BIN, *map(str, placed("serve", model, "--port", 0, "--log-level", "info", *flags))],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             errors="replace", env={**os.environ, **(env or {})})
         self.bound = threading.Event()

@@ -427,6 +427,7 @@ LEAVING = {
 }
 
 
+@pytest.mark.device
 @pytest.mark.sanitize
 @pytest.mark.threads
 @pytest.mark.parametrize("how", LEAVING)
@@ -766,6 +767,7 @@ def spoken(raw):
     return raw.got
 
 
+@pytest.mark.device
 def test_sigterm_lets_answers_finish(serve, smollm2):
     s = serve(smollm2, *SERVER_FLAGS, "--shutdown-timeout", 60).ready()
     with Raw(s, 60) as running, Raw(s, 60) as whole, Raw(s) as idle, Raw(s) as late:

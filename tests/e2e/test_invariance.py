@@ -3,7 +3,7 @@ company, chunked, on one thread or two, after preemption, under any token budget
 import json
 
 import pytest
-from conftest import generate, headrace
+from conftest import Bits, generate, headrace
 
 import make_tiny
 
@@ -22,7 +22,7 @@ def model(tmp_path_factory):
 
 def essence(answer):
     """What must not change: ids and log-probabilities, as the exact text they are printed in."""
-    return json.dumps([answer["prompt_logprobs"], answer["choices"]])
+    return Bits([answer["prompt_logprobs"], answer["choices"]])
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,7 @@ def together(model, texts, *more):
     return [essence(a) for a in generate(model, *flags, *WANT, *SMALL, *more)]
 
 
+@pytest.mark.device
 @pytest.mark.sanitize
 @pytest.mark.threads
 def test_in_company(model, texts, alone):
@@ -52,6 +53,7 @@ def test_threads(model, texts, alone, threads):
     assert together(model, texts, "--threads", threads) == alone
 
 
+@pytest.mark.device
 def test_chunks_of_16(model, texts, alone):
     assert together(model, texts, "--max-num-batched-tokens", 16) == alone
 

@@ -1,10 +1,11 @@
 """Every sampling option, alone at an extreme value, visibly changes the answer: pre-compiled and on
 demand. Each case names its own baseline, so that the option alone makes the difference."""
 import pytest
-from conftest import generate
+from conftest import DEVICE, generate
 
 import make_tiny
 
+pytestmark = pytest.mark.device
 EOS = make_tiny.V - 1
 SPECIAL = make_tiny.V - 4
 SAMPLE = ["--temperature", 1, "--seed", 1]
@@ -18,7 +19,7 @@ def model(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module", params=["pre-compiled", "on demand"])
+@pytest.fixture(scope="module", params=["pre-compiled"] + ([] if DEVICE else ["on demand"]))
 def ask(request, model):
     mode = ["--enforce-eager"] if request.param == "on demand" else []
     cache = {}

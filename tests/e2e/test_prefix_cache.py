@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from conftest import generate, headrace
+from conftest import Bits, generate, headrace
 
 import make_tiny
 
@@ -21,7 +21,7 @@ def model(tmp_path_factory):
 
 
 def essence(answers):
-    return [json.dumps([a["prompt_logprobs"], a["choices"]]) for a in answers]
+    return [Bits([a["prompt_logprobs"], a["choices"]]) for a in answers]
 
 
 def prompts(n):
@@ -34,14 +34,15 @@ def prompts(n):
 
 @pytest.mark.sanitize
 @pytest.mark.threads
-@pytest.mark.parametrize("more", [[], ["--n", 3], ["--prompt-logprobs", 2],
-                                  ["--max-num-batched-tokens", 17], ["--block-size", 5],
+@pytest.mark.parametrize("more", [pytest.param([], marks=pytest.mark.device), ["--n", 3],
+                                  ["--prompt-logprobs", 2], ["--max-num-batched-tokens", 17], ["--block-size", 5],
                                   ["--threads", 2]], ids=str)
 def test_shared_prompts(model, more):
     ask = [*prompts(16), *WANT, *more]
     assert essence(generate(model, *ask)) == essence(generate(model, *ask, OFF))
 
 
+@pytest.mark.device
 def test_under_pressure(model):
     """Blocks for two or three sequences: prefixes are found, lost and found again."""
     few = ["--kv-cache-memory-bytes", 2 * 2 * 2 * 32 * 4 * 16 * 20]
@@ -59,6 +60,7 @@ def prefill_tokens(model, *arguments):
     return int(re.search(r"prefill .*\((\d+) tokens\)", r.stderr + r.stdout)[1])
 
 
+@pytest.mark.device
 def test_it_computes_less(model):
     """Sixteen letters shared by two prompts of twenty tokens are computed once."""
     ask = ["-p", "abcdefghijklmnopqrst", "-p", "abcdefghijklmnopqrsu", *WANT, "--no-special",

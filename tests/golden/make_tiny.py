@@ -228,3 +228,32 @@ def gguf_file(path, family, kind):
 
 
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
+
+
+def like_packaged(path, packaged):
+    """A GGUF file with the packaged model's tokenizer and template, and two small layers of float
+    weights in place of its own: for what is about texts and requests, on devices that are slow."""
+    r = gguf.GGUFReader(packaged)
+    w = gguf.GGUFWriter(path, "llama")
+    for name, field in r.fields.items():
+        if name.startswith("tokenizer.") or name == "llama.context_length":
+            kind, sub = field.types[0], field.types[1] if len(field.types) > 1 else None
+            w.add_key_value(name, field.contents(), kind, sub)
+    v = len(r.fields["tokenizer.ggml.tokens"].data)
+    c = {**LLAMA, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+         "vocab_size": v, "tie_word_embeddings": True}
+    w.add_embedding_length(64)
+    w.add_block_count(2)
+    w.add_feed_forward_length(128)
+    w.add_head_count(4)
+    w.add_head_count_kv(2)
+    w.add_layer_norm_rms_eps(1e-5)
+    w.add_rope_freq_base(10000.0)
+    w.add_rope_dimension_count(16)
+    w.add_vocab_size(v)
+    for name, x in random_tensors(c).items():
+        w.add_tensor(gguf_name(name), x)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()

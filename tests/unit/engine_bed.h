@@ -69,6 +69,17 @@ static inline int bed_setup(void **state)
     return 0;
 }
 
+/* HEADRACE_BED_DEVICE runs the suites on another device, "pjrt:PATH"; its programs of fixed shapes
+ * are compiled into HEADRACE_BED_COMPILED, a folder. */
+static inline void bed_place(headrace_options *o)
+{
+    if (!getenv("HEADRACE_BED_DEVICE")) return;
+    o->device = getenv("HEADRACE_BED_DEVICE");
+    o->compile_cache = getenv("HEADRACE_BED_COMPILED");
+    o->dtype = "float32";
+    o->threads = 0; /* the native backend's */
+}
+
 static inline void bed_options(headrace_options *o)
 {
     headrace_options_init(o);
@@ -80,6 +91,7 @@ static inline void bed_options(headrace_options *o)
     o->kv_cache_memory_bytes = 256 * BED_BLOCK_BYTES;
     o->check_recompilation = 1;
     o->threads = 1;
+    bed_place(o);
 }
 
 static inline headrace_engine *bed_start(const headrace_options *o)
