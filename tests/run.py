@@ -21,12 +21,10 @@ from xml.etree import ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON = str(ROOT / ".cache/venv/bin/python")
-PLUGIN = ROOT / ".cache/pjrt/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"
-NEWER = ROOT / ".cache/pjrt/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so"
 # What the tests open when they mean a real plugin; a caller may name others. Sanitizers see none:
 # XLA is not built for them.
-PLUGINS = {"HEADRACE_PJRT_PLUGIN": os.environ.get("HEADRACE_PJRT_PLUGIN", str(PLUGIN)),
-           "HEADRACE_PJRT_PLUGIN_NEWER": os.environ.get("HEADRACE_PJRT_PLUGIN_NEWER", str(NEWER))}
+PLUGINS = {variable: str(plugins.path(name) or "")
+           for name, (variable, _) in plugins.FETCHED.items()}
 NO_PLUGINS = dict.fromkeys(PLUGINS, "")
 JOBS = str(len(os.sched_getaffinity(0)))
 

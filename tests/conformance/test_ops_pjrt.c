@@ -19,6 +19,8 @@
 #include <unistd.h>
 
 #include "conformance/ops_agree.h"
+#include "conformance/w8a8.h"
+#include "cpu/cpu.h"
 #include "ref/ref.h"
 
 enum { PAD = 13 };
@@ -72,16 +74,41 @@ static void test_row(void **state)
     }
 }
 
+/* The same bits as on ref, and as on cpu. */
+static void test_w8a8(void **state)
+{
+    (void)state;
+    static w8a8 m;
+    float ours[W8A8_ROWS * W8A8_H], want[W8A8_ROWS * W8A8_H], native[W8A8_ROWS * W8A8_H];
+    hr_backend *cpu;
+    w8a8_init(&m);
+    assert_int_equal(hr_cpu_backend_create(&(hr_cpu_options){ .threads = 2 }, &cpu), HR_OK);
+    for (hr_dtype d = HR_DTYPE_F32; d <= HR_DTYPE_F16; d++) {
+        size_t bytes = W8A8_ROWS * W8A8_H * hr_dtype_size(d);
+        snprintf(where, WHERE_BYTES, "w8a8 layers, %s", hr_dtype_name(d));
+        if (w8a8_run(ref, &m, d, want) || w8a8_run(cpu, &m, d, native) ||
+            w8a8_run(pjrt, &m, d, ours))
+            fail_msg("%s: %s", where, hr_message());
+        for (int i = 0; i < W8A8_ROWS * W8A8_H; i++)
+            if (!(fabs(ops_float(d, want, i)) < 1e4)) fail_msg("the numbers leave all bounds");
+        assert_memory_equal(native, want, bytes);
+        assert_memory_equal(ours, want, bytes);
+    }
+    hr_backend_destroy(cpu);
+}
+
 /* In the child: all rows on the plugin that HEADRACE_PJRT_PLUGIN names. */
 static int run_table(void)
 {
-    struct CMUnitTest *tests = ops_alloc(ops_table_n * sizeof *tests);
+    size_t n = ops_table_n + 1;
+    struct CMUnitTest *tests = ops_alloc(n * sizeof *tests);
+    tests[ops_table_n] = (struct CMUnitTest){ "w8a8 layers", test_w8a8, NULL, NULL, NULL };
     for (size_t i = 0; i < ops_table_n; i++) {
         ops_row *row = (ops_row *)(uintptr_t)&ops_table[i]; /* cmocka's state; only read */
         tests[i] = (struct CMUnitTest){ ops_table[i].name, test_row, NULL, NULL, row };
     }
-    int failed = _cmocka_run_group_tests("ops on a plugin", tests, ops_table_n, open_backends,
-                                         close_backends);
+    int failed =
+        _cmocka_run_group_tests("ops on a plugin", tests, n, open_backends, close_backends);
     hr_free(tests);
     return failed;
 }
