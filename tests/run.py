@@ -25,6 +25,8 @@ PYTHON = str(ROOT / ".cache/venv/bin/python")
 # XLA is not built for them.
 PLUGINS = {variable: str(plugins.path(name) or "")
            for name, (variable, _) in plugins.FETCHED.items()}
+PLUGINS["HEADRACE_TPU_PLUGIN"] = os.environ.get("HEADRACE_TPU_PLUGIN",
+                                                str(ROOT / ".cache/pjrt/libtpu/libtpu.so"))
 NO_PLUGINS = dict.fromkeys(PLUGINS, "")
 JOBS = str(len(os.sched_getaffinity(0)))
 

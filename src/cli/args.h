@@ -69,7 +69,7 @@ typedef struct hr_cli_command {
     hr_cli_list bias_ids, bias_values;                                /* of int64_t, of double */
     hr_cli_list api_keys, served_names, allowed_origins;              /* of const char * */
     const char *log_format, *generation_config;
-    const char *fit_buckets, *dump;
+    const char *fit_buckets, *dump, *topology, *plugin;
     int token_buckets, request_buckets;
     int no_generation_prompt, continue_final_message;
     int chat, json, stats, no_special, json_lines, spans;

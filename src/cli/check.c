@@ -120,12 +120,17 @@ static hr_status check_serve(const hr_args *a)
 
 static hr_status check_compile(const hr_args *a)
 {
-    if (a->own.dump && a->options.device)
-        return hr_fail(HR_INVALID_ARGUMENT, "--dump opens no device: leave --device out");
-    if (a->own.dump || a->options.device) return HR_OK;
+    const hr_cli_command *c = &a->own;
+    if (!c->topology != !c->plugin)
+        return hr_fail(HR_INVALID_ARGUMENT, "--topology and --plugin need each other");
+    if ((c->dump || c->topology) && a->options.device)
+        return hr_fail(HR_INVALID_ARGUMENT, "%s opens no device: leave --device out",
+                       c->dump ? "--dump" : "--topology");
+    if (c->dump || c->topology || a->options.device) return HR_OK;
     return hr_fail(HR_INVALID_ARGUMENT,
                    "what for? headrace compile MODEL --dump DIR writes the programs, --device "
-                   "pjrt:PATH compiles them into the compile cache");
+                   "pjrt:PATH compiles them into the compile cache, --topology NAME --plugin PATH "
+                   "for devices that are not here");
 }
 
 static hr_status check_devices(const hr_args *a)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "engine/aot.h"
 #include "engine/devices.h"
 #include "engine/dump.h"
 
@@ -24,10 +25,23 @@ int hr_cli_devices(hr_args *a)
     return print(st, &text);
 }
 
+static void print_line(void *ctx, const char *line)
+{
+    (void)ctx;
+    puts(line);
+    fflush(stdout); /* a program may take a minute */
+}
+
 int hr_cli_compile(hr_args *a)
 {
     hr_buf files = { 0 };
-    if (!a->own.dump) return hr_cli_fill(a);
+    if (a->options.device) return hr_cli_fill(a);
     a->options.model = a->model;
-    return print(hr_engine_dump(&a->options, a->own.dump, &files), &files);
+    if (a->own.dump) {
+        int failed = print(hr_engine_dump(&a->options, a->own.dump, &files), &files);
+        if (failed) return failed;
+    }
+    if (!a->own.topology) return 0;
+    hr_aot_options aot = { a->own.plugin, a->own.topology, print_line, NULL };
+    return hr_engine_compile_for(&a->options, &aot) ? hr_cli_complain() : 0;
 }

@@ -28,13 +28,17 @@ static const command commands[] = {
       "Reads a checkpoint's headers, no weight, and tells what serving it with these flags "
       "takes;\nfails where the machine cannot hold it.\n\n" },
     { "compile", HR_CLI_COMPILE, hr_cli_compile,
-      "every program, written down or into the compile cache",
+      "every program, written down, into the compile cache, or for other devices",
       "usage: headrace compile MODEL --dump DIR [flags]\n"
-      "       headrace compile MODEL --device pjrt:PATH [flags]\n\n"
+      "       headrace compile MODEL --device pjrt:PATH [flags]\n"
+      "       headrace compile MODEL --topology NAME --plugin PATH [flags]\n\n"
       "--dump writes DIR/backbone_t16.mlir and so on, the text that a PJRT device would be given; "
-      "no "
-      "plugin is\nneeded. --device makes a start with these flags and ends, so that the next start "
-      "with them compiles\nnothing (--compile-cache).\n\n" },
+      "no plugin is\nneeded. --device makes a start with these flags and ends, so that the next "
+      "start with them compiles\nnothing (--compile-cache). --topology compiles for devices that "
+      "are not here, without weights, and tells\nsizes and times:\n\n"
+      "  tools/setup.sh tpu\n"
+      "  headrace compile smollm2-135m --topology v6e:2x2x1 --plugin .cache/pjrt/libtpu/libtpu.so"
+      "\n\n" },
     { "devices", HR_CLI_DEVICES, hr_cli_devices, "what --device can name here",
       "usage: headrace devices [--device NAME] [flags]\n\n"
       "Lists the native backend and the PJRT plugins found: those that HEADRACE_PJRT_PLUGINS "

@@ -30,6 +30,13 @@ static hr_status check_options(const char *options)
     }
 }
 
+hr_status hr_device_lacking(const char *flag, const char *value)
+{
+    return hr_fail(HR_FAILED_PRECONDITION,
+                   "%s %s: this build has no PJRT backend; run tools/setup.sh pjrt and build again",
+                   flag, value);
+}
+
 static hr_status parse_pjrt(const char *name, const char *options, hr_device *out)
 {
     *out = (hr_device){ HR_DEVICE_PJRT, name + strlen(prefix), options };
@@ -40,10 +47,7 @@ static hr_status parse_pjrt(const char *name, const char *options, hr_device *ou
 #ifdef HR_HAVE_PJRT
     return HR_OK;
 #else
-    return hr_fail(HR_FAILED_PRECONDITION,
-                   "--device %s: this build has no PJRT backend; run tools/setup.sh pjrt and build "
-                   "again",
-                   name);
+    return hr_device_lacking("--device", name);
 #endif
 }
 

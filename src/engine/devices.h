@@ -16,6 +16,8 @@ typedef struct hr_device {
 /* "cpu" (NULL), "ref" or "pjrt:PATH", with its options. INVALID_ARGUMENT names what there is,
  * FAILED_PRECONDITION what this build lacks. */
 HR_MUST_USE hr_status hr_device_parse(const char *name, const char *options, hr_device *out);
+/* FAILED_PRECONDITION: a build without PJRT refuses a flag and says how to get the room. */
+hr_status hr_device_lacking(const char *flag, const char *value);
 /* Its backend. `o` has the native backend's threads and instruction set. */
 HR_MUST_USE hr_status hr_device_create(const hr_device *d, const headrace_options *o,
                                        hr_backend **out);

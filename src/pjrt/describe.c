@@ -53,15 +53,34 @@ static void add_value(const PJRT_NamedValue *v, hr_buf *out)
     }
 }
 
-/* coords=0,0,0 core_on_chip=0 … : what a plugin tells of a place in a slice. */
+static bool comes_before(const PJRT_NamedValue *a, const PJRT_NamedValue *b)
+{
+    size_t n = a->name_size < b->name_size ? a->name_size : b->name_size;
+    int order = memcmp(a->name, b->name, n);
+    return order ? order < 0 : a->name_size < b->name_size;
+}
+
+/* The attribute whose name comes next after `last` in the alphabet, or NULL. */
+static const PJRT_NamedValue *next_attribute(const PJRT_NamedValue *a, size_t n,
+                                             const PJRT_NamedValue *last)
+{
+    const PJRT_NamedValue *best = NULL;
+    for (size_t i = 0; i < n; i++)
+        if ((!last || comes_before(last, &a[i])) && (!best || comes_before(&a[i], best)))
+            best = &a[i];
+    return best;
+}
+
+/* coords=0,0,0 core_on_chip=0 … : what a plugin tells of a place in a slice. libtpu has no order in
+ * them. */
 static hr_status add_attributes(const PJRT_Api *api, PJRT_DeviceDescription *d, hr_buf *out)
 {
     PJRT_DeviceDescription_Attributes_Args args = {
         .struct_size = PJRT_DeviceDescription_Attributes_Args_STRUCT_SIZE, .device_description = d
     };
     HR_TRY(hr_pjrt_error(api, api->PJRT_DeviceDescription_Attributes(&args), "attributes"));
-    for (size_t i = 0; i < args.num_attributes; i++) {
-        const PJRT_NamedValue *v = &args.attributes[i];
+    const PJRT_NamedValue *v = NULL;
+    while ((v = next_attribute(args.attributes, args.num_attributes, v))) {
         hr_buf_add_byte(out, ' ');
         hr_buf_add_str(out, (hr_str){ v->name, v->name_size });
         hr_buf_add_byte(out, '=');

@@ -27,6 +27,25 @@ HR_MUST_USE hr_status hr_pjrt_backend_create(const hr_pjrt_options *opt, hr_back
 /* What the plugin's client says of itself and its devices, a line each, for `headrace devices`. */
 HR_MUST_USE hr_status hr_pjrt_describe(const hr_pjrt_options *opt, hr_buf *out);
 
+/* Devices that are not here, by the name their plugin has for them ("v6e:2x2x1"), to compile for.
+ * No client is made. UNIMPLEMENTED where the plugin knows none. */
+typedef struct hr_pjrt_topology hr_pjrt_topology;
+HR_MUST_USE hr_status hr_pjrt_topology_create(const hr_pjrt_options *opt, const char *name,
+                                              hr_pjrt_topology **out);
+void hr_pjrt_topology_destroy(hr_pjrt_topology *t); /* NULL is fine */
+/* Its platform and devices, a line each: id, process, kind, coordinates, core. */
+HR_MUST_USE hr_status hr_pjrt_topology_describe(const hr_pjrt_topology *t, hr_buf *out);
+
+/* What a compiler says of a program; sizes on the device, 0 = it does not say. */
+typedef struct hr_pjrt_compiled {
+    size_t text_bytes; /* of its StableHLO */
+    size_t code_bytes, argument_bytes, temporary_bytes, peak_bytes;
+    double seconds;
+} hr_pjrt_compiled;
+/* Compiles a graph for one of its devices and drops the result. */
+HR_MUST_USE hr_status hr_pjrt_topology_compile(const hr_pjrt_topology *t, const hr_graph *g,
+                                               hr_pjrt_compiled *out);
+
 /* The StableHLO text of a graph, as compile hands it to a plugin. */
 HR_MUST_USE hr_status hr_pjrt_stablehlo(const hr_graph *g, const hr_pjrt_options *opt, hr_buf *out);
 

@@ -1,12 +1,15 @@
 """What --device can name, the plugins that are found, and the programs written as StableHLO."""
 import json
+import os
 import pathlib
+import re
 import re
 import struct
 
 import pytest
 
 import make_tiny
+from conftest import ROOT
 from test_cli import headrace, wrong
 
 LACKING = "this build has no PJRT backend; run tools/setup.sh pjrt and build again"
@@ -80,6 +83,10 @@ def test_command_lines_refused():
     wrong("compile", "model", status=2, naming="--dump DIR")
     wrong("compile", "model", "--dump", "there", "--device", "pjrt:x", status=2,
           naming="leave --device out")
+    wrong("compile", "model", "--topology", "v6e:2x2x1", status=2, naming="need each other")
+    wrong("compile", "model", "--plugin", "x.so", status=2, naming="need each other")
+    wrong("compile", "model", "--topology", "v6e:2x2x1", "--plugin", "x.so", "--device", "pjrt:x",
+          status=2, naming="leave --device out")
     wrong("compile", "--dump", "there", status=2, naming="which model")
 
 
@@ -160,3 +167,33 @@ def test_a_folder_that_cannot_be_made(model, has_pjrt, tmp_path):
     (tmp_path / "file").touch()
     wrong("compile", model, "--dump", tmp_path / "file" / "x", status=1,
           naming=str(tmp_path / "file") if has_pjrt else LACKING)
+
+
+SMALL = ("--max-num-seqs", 4, "--max-num-batched-tokens", 16)
+
+
+def test_a_topology_that_is_none(model, has_pjrt):
+    wrong("compile", model, "--topology", "v6e:2x2x1", "--plugin", "/no/such/plugin.so", status=1,
+          naming="/no/such/plugin.so" if has_pjrt else LACKING)
+
+
+def test_programs_compile_for_a_tpu_that_is_not_here(model, has_pjrt):
+    """What libtpu's compiler takes. Says nothing of speed: nothing is run."""
+    libtpu = pathlib.Path(os.environ.get("HEADRACE_TPU_PLUGIN",
+                                         ROOT / ".cache/pjrt/libtpu/libtpu.so"))
+    if not has_pjrt or not libtpu.is_file():
+        pytest.skip("libtpu is fetched on request: tools/setup.sh tpu")
+    r = headrace("compile", model, "--topology", "v6e:2x2x1", "--plugin", libtpu, *SMALL)
+    assert r.returncode == 0, r.stderr
+    head, *lines = r.stdout.splitlines()
+    assert "topology v6e:2x2x1, platform tpu" in head
+    for i, coords in enumerate(("0,0,0", "1,0,0", "0,1,0", "1,1,0")):
+        assert f"device {i}: process 0, kind TPU v6 lite" in lines[i]
+        assert f"coords={coords} core_on_chip=0" in lines[i]
+    *programs, total = lines[4:]
+    assert [p.split()[0] for p in programs] == ["backbone", "select", "sampler", "prompt_logprobs",
+                                                "tables"]
+    for p in programs:
+        found = re.search(r"([\d.]+) s  code +([\d.]+) MiB  peak HBM +([\d.]+) MiB", p)
+        assert found and float(found[2]) > 0, p
+    assert total.startswith("total: 5 of 5 programs")

@@ -373,6 +373,64 @@ static PJRT_Error *to_host(PJRT_Buffer_ToHostBuffer_Args *a)
     return NULL;
 }
 
+/* ---- a topology ----------------------------------------------------------------------------- */
+
+struct PJRT_TopologyDescription {
+    int id;
+};
+
+static PJRT_Error *topology_create(PJRT_TopologyDescription_Create_Args *a)
+{
+    COUNT();
+    a->topology = give(sizeof *a->topology);
+    return NULL;
+}
+
+static PJRT_Error *topology_destroy(PJRT_TopologyDescription_Destroy_Args *a)
+{
+    take(a->topology);
+    return NULL;
+}
+
+static PJRT_Error *topology_name(PJRT_TopologyDescription_PlatformName_Args *a)
+{
+    COUNT();
+    a->platform_name = "stub";
+    a->platform_name_size = 4;
+    return NULL;
+}
+
+static PJRT_Error *topology_version(PJRT_TopologyDescription_PlatformVersion_Args *a)
+{
+    COUNT();
+    a->platform_version = "a version";
+    a->platform_version_size = strlen(a->platform_version);
+    return NULL;
+}
+
+static PJRT_Error *topology_devices(PJRT_TopologyDescription_GetDeviceDescriptions_Args *a)
+{
+    static PJRT_DeviceDescription *const descriptions[] = { &the_description, &the_description };
+    COUNT();
+    a->descriptions = descriptions;
+    a->num_descriptions = 2;
+    return NULL;
+}
+
+static PJRT_Error *compile_for(PJRT_Compile_Args *a)
+{
+    COUNT();
+    a->executable = give(sizeof *a->executable);
+    return NULL;
+}
+
+static PJRT_Error *code_size(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args *a)
+{
+    COUNT();
+    a->size_in_bytes = 1000;
+    return NULL;
+}
+
 #ifdef STUB_SHORT
 #define TABLE_SIZE offsetof(PJRT_Api, PJRT_Buffer_ToHostBuffer)
 #else
@@ -423,6 +481,13 @@ const PJRT_Api *GetPjrtApi(void)
         .PJRT_LoadedExecutable_Execute = execute,
         .PJRT_Buffer_Destroy = buffer_destroy,
         .PJRT_Buffer_ToHostBuffer = to_host,
+        .PJRT_TopologyDescription_Create = topology_create,
+        .PJRT_TopologyDescription_Destroy = topology_destroy,
+        .PJRT_TopologyDescription_PlatformName = topology_name,
+        .PJRT_TopologyDescription_PlatformVersion = topology_version,
+        .PJRT_TopologyDescription_GetDeviceDescriptions = topology_devices,
+        .PJRT_Compile = compile_for,
+        .PJRT_Executable_SizeOfGeneratedCodeInBytes = code_size,
     };
 #ifdef STUB_NO_TABLE
     (void)api;
