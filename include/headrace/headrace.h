@@ -58,7 +58,7 @@ typedef void (*headrace_log_fn)(void *context, int level, const char *line);
 typedef struct headrace_options {
     size_t size;
     const char *model;                 /* directory, .gguf, packaged name or org/name; required */
-    const char *device;                /* "cpu" (NULL), "ref", the naive reference interpreter, or
+    const char *device;                /* "cpu" (NULL), "auto", "tpu", "gpu", "ref" (slow), or
                                           "pjrt:PATH", a PJRT plugin's shared object */
     const char *device_options;        /* "key=value,…" for a plugin's client, or NULL */
     const char *attention_custom_call; /* target of a custom call that the plugin has registered

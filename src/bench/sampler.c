@@ -288,7 +288,7 @@ static hr_status run_device(bench *b, const char *name)
     char head[32];
     hr_device device;
     hr_bench_head which;
-    bool plugin = !strncmp(name, "pjrt:", 5);
+    bool plugin = strcmp(name, "cpu") && strcmp(name, "ref");
     HR_TRY(hr_device_parse(name, plugin ? b->o->engine.device_options : NULL, &device));
     HR_TRY(hr_device_create(&device, &b->o->engine, &b->backend));
     b->device = name;

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "cpu/cpu.h"
 #ifdef HR_HAVE_PJRT
 #include "pjrt/pjrt.h"
@@ -39,10 +40,14 @@ hr_status hr_device_lacking(const char *flag, const char *value)
 
 static hr_status parse_pjrt(const char *name, const char *options, hr_device *out)
 {
-    *out = (hr_device){ HR_DEVICE_PJRT, name + strlen(prefix), options };
-    if (!*out->plugin)
+    const char *path = name + strlen(prefix);
+    *out = (hr_device){ .kind = HR_DEVICE_PJRT, .options = options };
+    if (!*path)
         return hr_fail(HR_INVALID_ARGUMENT, "--device pjrt: names no plugin; it is pjrt:PATH, and "
                                             "headrace devices lists the paths");
+    if (strlen(path) >= sizeof out->plugin)
+        return hr_fail(HR_INVALID_ARGUMENT, "--device: the path is too long");
+    memcpy(out->plugin, path, strlen(path) + 1);
     if (options) HR_TRY(check_options(options));
 #ifdef HR_HAVE_PJRT
     return HR_OK;
@@ -51,15 +56,46 @@ static hr_status parse_pjrt(const char *name, const char *options, hr_device *ou
 #endif
 }
 
+/* The plugin of a kind, when it is here; what is wrong is left as the message. */
+static hr_status find(hr_plugin_kind kind, const char *name, const char *options, hr_device *out)
+{
+    const char *what;
+    *out = (hr_device){ .kind = HR_DEVICE_PJRT, .options = options };
+    hr_status st = hr_plugin_find(kind, "", out->plugin, &what);
+    if (st) return hr_fail_prefix(st, "--device %s", name);
+    if (options) HR_TRY(check_options(options));
+    hr_log(HR_LOG_INFO, "device: %s is pjrt:%s, %s", name, out->plugin, what);
+#ifdef HR_HAVE_PJRT
+    return HR_OK;
+#else
+    return hr_device_lacking("--device", name);
+#endif
+}
+
+static hr_status parse_auto(const char *options, hr_device *out)
+{
+    static const hr_plugin_kind kinds[] = { HR_PLUGIN_TPU, HR_PLUGIN_GPU };
+    for (int i = 0; i < 2; i++) {
+        hr_status st = find(kinds[i], "auto", options, out);
+        if (!st || st == HR_INVALID_ARGUMENT) return st;
+        hr_log(st == HR_FAILED_PRECONDITION ? HR_LOG_WARNING : HR_LOG_DEBUG, "%s", hr_message());
+    }
+    hr_log(HR_LOG_INFO, "device: auto is cpu: no TPU or GPU with an installed plugin");
+    return hr_device_parse("cpu", options, out);
+}
+
 hr_status hr_device_parse(const char *name, const char *options, hr_device *out)
 {
     if (name && !strncmp(name, prefix, strlen(prefix))) return parse_pjrt(name, options, out);
+    if (name && !strcmp(name, "auto")) return parse_auto(options, out);
+    if (name && !strcmp(name, "tpu")) return find(HR_PLUGIN_TPU, name, options, out);
+    if (name && !strcmp(name, "gpu")) return find(HR_PLUGIN_GPU, name, options, out);
     *out = (hr_device){ .kind = HR_DEVICE_CPU };
     if (name && !strcmp(name, "ref")) out->kind = HR_DEVICE_REF;
     else if (name && strcmp(name, "cpu"))
         return hr_fail(HR_INVALID_ARGUMENT,
-                       "--device %s: it is cpu, ref or pjrt:PATH, the path of a PJRT plugin's "
-                       "shared object; headrace devices lists them",
+                       "--device %s: it is auto, cpu, tpu, gpu, ref or pjrt:PATH, the path of a "
+                       "PJRT plugin's shared object; headrace devices lists them",
                        name);
     if (!options) return HR_OK;
     return hr_fail(HR_INVALID_ARGUMENT,

@@ -60,13 +60,38 @@ def test_plugins_of_python_packages(tmp_path):
                     f"pjrt:{site}/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so: XLA on this CPU"]
 
 
+EMPTY = {"HEADRACE_PJRT_PLUGINS": "", "VIRTUAL_ENV": "", "HOME": "/nonexistent"}
+
+
+def has_hardware():
+    return any(pathlib.Path(p).exists() for p in ("/dev/accel0", "/dev/nvidia0", "/dev/kfd"))
+
+
+@pytest.mark.skipif(has_hardware(), reason="this machine has what these tests lack")
+def test_devices_by_kind(model, tmp_path):
+    """Nothing installed: the package is named. Installed, but nothing to drive: said, not tried."""
+    for kind, package in ("tpu", "pip install libtpu"), ("gpu", "pip install jax-cuda13-pjrt"):
+        wrong("devices", "--device", kind, status=1, naming=package, env=EMPTY)
+    site = tmp_path / "lib/python3.11/site-packages"
+    for path in "libtpu/libtpu.so", "jax_plugins/xla_cuda13/xla_cuda_plugin.so":
+        (site / path).parent.mkdir(parents=True)
+        (site / path).touch()
+    there = {**EMPTY, "VIRTUAL_ENV": str(tmp_path)}
+    for kind, name in ("tpu", "Google TPU"), ("gpu", "NVIDIA GPU"):
+        wrong("devices", "--device", kind, status=1, naming=f"for a {name} is installed", env=there)
+    assert "auto: cpu" in listed(there)
+    r = headrace("generate", model, "-p", "a", "--max-tokens", 1, "--device", "auto", "--log-level",
+                 "info", env=there)
+    assert r.returncode == 0 and "device: auto is cpu" in r.stderr
+
+
 def test_one_device():
     r = headrace("devices", "--device", "cpu")
     assert r.returncode == 0 and r.stdout.startswith("cpu: native, ")
 
 
 @pytest.mark.parametrize("arguments,naming", [
-    (("--device", "tpu"), "--device tpu: it is cpu, ref or pjrt:PATH"),
+    (("--device", "npu"), "--device npu: it is auto, cpu, tpu, gpu, ref or pjrt:PATH"),
     (("--device", "pjrt:"), "names no plugin"),
     (("--device", "cpu", "--device-option", "a=1"), "only a plugin takes options"),
     (("--device", "pjrt:x.so", "--device-option", "a=1", "--device-option", "b"), "'b'"),
