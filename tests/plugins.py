@@ -43,6 +43,13 @@ def flags(name):
     return ["--device", device(name), "--compile-cache", compiled()]
 
 
+def one_bucket(tokens, requests):
+    """Flags for a single program of each kind, where one will do."""
+    path = pathlib.Path(compiled(), f"buckets-{tokens}-{requests}.json")
+    path.write_text(f'{{"tokens": [{tokens}], "requests": [{requests}]}}')
+    return ["--max-num-batched-tokens", tokens, "--max-num-seqs", requests, "--buckets", path]
+
+
 # The legs that the engine's and the server's suites run on (HEADRACE_TEST_DEVICE, see
 # e2e/conftest.py): a plugin, what its commands are given, and which suites.
 SUITES = {"pjrt": ("pjrt", [], ["tests/e2e"])}

@@ -36,6 +36,7 @@ static const char *const plugins[][2] = {
 static hr_backend *ref, *pjrt;
 static char *where; /* shared with the parent: the row under way */
 enum { WHERE_BYTES = 128 };
+static bool fitting; /* buckets without padding too: once will do */
 
 static int open_backends(void **state)
 {
@@ -69,7 +70,7 @@ static void test_row(void **state)
     const ops_row *w = *state;
     for (hr_dtype d = HR_DTYPE_F32; d <= HR_DTYPE_F16; d++) {
         if (d != HR_DTYPE_F32 && !ops_has_dtypes(w)) continue;
-        if (d == HR_DTYPE_F32) check(w, w->rows, d);
+        if (d == HR_DTYPE_F32 && fitting) check(w, w->rows, d);
         check(w, w->rows + PAD, d);
     }
 }
@@ -143,7 +144,7 @@ static int run_plugins(int *n)
     }
     for (int i = 0; i < 2; i++) {
         if (access(path[i], R_OK)) continue;
-        ++*n;
+        fitting = ++*n == 1;
         failed |= run_plugin(path[i]);
     }
     return failed;

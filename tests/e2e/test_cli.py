@@ -213,7 +213,6 @@ def test_eager_and_checked_exclude_each_other(model):
 
 # ---- what is printed -----------------------------------------------------------------------------
 
-@pytest.mark.device
 def test_text_is_what_json_says(model):
     flags = ["--temperature", 1, "--seed", 5, "--max-tokens", 30, *SMALL]
     answer, = generate(model, "-p", "abc", *flags)
@@ -221,7 +220,6 @@ def test_text_is_what_json_says(model):
     assert r.stdout == answer["choices"][0]["text"] + "\n" and r.stderr == ""
 
 
-@pytest.mark.device
 def test_several_answers_are_told_apart(model):
     flags = ["-p", "ab", "-p", "cd", "--n", 2, "--temperature", 1, "--seed", 5, "--max-tokens", 6,
              *SMALL]
@@ -329,7 +327,6 @@ def test_json_shape(model):
             assert raw.decode("utf-8", "replace") == choice["text"]
 
 
-@pytest.mark.device
 def test_json_without_logprobs(model):
     answer, = generate(model, *ONE)
     assert answer["prompt_logprobs"] is None and answer["choices"][0]["logprobs"] is None

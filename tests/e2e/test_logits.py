@@ -27,7 +27,8 @@ def table(answer, n):
 
 def run(model, device, *more):
     where = ["--device", "ref"] if device == "ref" else ["--isa", device]
-    where = plugins.flags(device) if device in plugins.FETCHED else where
+    if device in plugins.FETCHED:
+        where = [*plugins.flags(device), *plugins.one_bucket(32, 8)]
     answer, = generate(model, "--prompt-ids", ",".join(map(str, PROMPT)), "--max-tokens", 1,
                        "--prompt-logprobs", make_tiny.V, "--max-logprobs", make_tiny.V,
                        "--max-num-seqs", 8, "--max-num-batched-tokens", 32, "--max-model-len", 64,
