@@ -63,6 +63,7 @@ typedef struct headrace_options {
     const char *device_options;        /* "key=value,…" for a plugin's client, or NULL */
     const char *attention_custom_call; /* target of a custom call that the plugin has registered
                                           for ragged paged attention, or NULL */
+    int tensor_parallel_size;          /* 1 (0): devices of a plugin that share each layer */
     const char *dtype;          /* "auto" (NULL), "float32": no 8-bit activations; "bfloat16": on a
                                    PJRT device, where it is auto's choice for float checkpoints */
     const char *kv_cache_dtype; /* "auto" (NULL), as the activations; "float32"; "bfloat16": on a

@@ -125,6 +125,7 @@ hr_status hr_device_create(const hr_device *d, const headrace_options *o, hr_bac
     pjrt.attention_custom_call = o->attention_custom_call;
     pjrt.cache_folder = o->compile_cache;
     pjrt.cache_bytes = (uint64_t)o->compile_cache_bytes;
+    pjrt.devices = o->tensor_parallel_size;
     hr_status st = hr_pjrt_backend_create(&pjrt, out);
     return st ? hr_fail_prefix(st, "--device") : HR_OK;
 #else

@@ -53,16 +53,31 @@ static hr_status keep_options(hr_engine *e, const headrace_options *o)
     return hr_device_parse(e->options.device, e->options.device_options, &e->device);
 }
 
+static hr_status check_devices(const hr_engine *e)
+{
+    int n = e->options.tensor_parallel_size;
+    if (n < 0 || n > 127)
+        return hr_fail(HR_INVALID_ARGUMENT, "--tensor-parallel-size must be 1..127, not %d", n);
+    if (n <= 1 || e->device.kind == HR_DEVICE_PJRT) return HR_OK;
+    return hr_fail(
+        HR_INVALID_ARGUMENT,
+        "--tensor-parallel-size %d: the %s backend is one device; a PJRT plugin may have "
+        "more",
+        n, e->device.kind == HR_DEVICE_REF ? "ref" : "cpu");
+}
+
 static hr_status load_model(hr_engine *e)
 {
     hr_model_options o = { .load_format = HR_LOAD_AUTO,
                            .ignore_generation_defaults = !e->options.use_generation_config,
+                           .devices = e->options.tensor_parallel_size,
                            .override_generation =
                                hr_str_c(e->options.override_generation_config_json) };
     const char *format = e->options.load_format ? e->options.load_format : "auto";
     if (!strcmp(format, "dummy")) o.load_format = HR_LOAD_DUMMY;
     else if (strcmp(format, "auto"))
         return hr_fail(HR_INVALID_ARGUMENT, "--load-format %s: it is auto or dummy", format);
+    HR_TRY(check_devices(e));
     return hr_model_open(e->options.model, &o, &e->model);
 }
 

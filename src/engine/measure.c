@@ -39,7 +39,9 @@ static size_t available_memory(void)
 static void find_available(const hr_engine *e, hr_memory *out)
 {
     hr_device_memory m = { 0 };
+    int devices = e->options.tensor_parallel_size;
     *out = (hr_memory){ .available = available_memory() };
+    if (devices > 1) out->available /= (size_t)devices; /* each device's share of the same memory */
     if (!e->backend || !hr_backend_memory(e->backend, &m) || !m.limit) return;
     out->of_device = true;
     out->available = m.limit > m.in_use ? m.limit - m.in_use : 0;

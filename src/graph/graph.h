@@ -134,6 +134,9 @@ typedef struct hr_attention_inputs {
 } hr_attention_inputs;
 hr_value *hr_op_attention(hr_graph *g, hr_value *q, const hr_attention_inputs *a);
 hr_value *hr_op_gather_rows(hr_graph *g, hr_value *x, hr_value *rows);
+hr_value *hr_op_all_reduce(hr_graph *g, hr_value *x, hr_value *bias, int32_t group, hr_dtype dtype);
+/* The first n columns; 0 = all. */
+hr_value *hr_op_all_gather(hr_graph *g, hr_value *x, int32_t group, int64_t n);
 
 /* Shape and dtype inference of one node whose inputs and attributes are set; creates its results
  * (reshape alone takes `shape`). Every result dtype is stated here and nowhere else. */

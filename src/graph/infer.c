@@ -255,6 +255,36 @@ static void infer_gather_rows(hr_infer *m)
     m->out[0].live = rows->live;
 }
 
+/* group is how many devices hold a part each. */
+static void check_group(hr_infer *m)
+{
+    int32_t group = m->node->attrs.group;
+    hr_infer_require(m, group >= 1, "a group of %d devices", group);
+}
+
+static void infer_all_reduce(hr_infer *m)
+{
+    hr_infer_operand(m, 0, "x", HR_SET_FLOAT, "TN");
+    hr_infer_optional(m, 1, "bias", HR_SET_F32, "N");
+    check_group(m);
+    check_float_dtype(m);
+    hr_infer_result(m, 0, m->node->attrs.dtype, "TN");
+}
+
+static void infer_all_gather(hr_infer *m)
+{
+    const hr_attrs *a = &m->node->attrs;
+    const hr_value *x = hr_infer_operand(m, 0, "x", HR_SET_FLOAT, "TK");
+    int64_t all = 0;
+    check_group(m);
+    if (m->status) return;
+    hr_infer_require(m, !__builtin_mul_overflow(m->dim['K'], (int64_t)a->group, &all),
+                     "%d times %lld columns", a->group, (long long)m->dim['K']);
+    hr_infer_require(m, a->n >= 0 && a->n <= all, "%d of %lld columns", a->n, (long long)all);
+    m->dim['M'] = a->n ? a->n : all;
+    hr_infer_result(m, 0, x->dtype, "TM");
+}
+
 /* a + b first, then the norm of it, quantised or not. */
 static void infer_add_rms_norm(hr_infer *m)
 {
@@ -304,6 +334,8 @@ static void infer_one(hr_infer *m)
     case HR_OP_kv_write: infer_kv_write(m); break;
     case HR_OP_attention: infer_attention(m); break;
     case HR_OP_gather_rows: infer_gather_rows(m); break;
+    case HR_OP_all_reduce: infer_all_reduce(m); break;
+    case HR_OP_all_gather: infer_all_gather(m); break;
     case HR_OP_mask_bits:
     case HR_OP_ban_ids:
     case HR_OP_bias_ids:

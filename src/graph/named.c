@@ -2,7 +2,7 @@
  *
  * Runs at start-up. Each is a line or two over hr_graph_op: operands in the order of ops.def,
  * attributes by name. */
-#include "graph/graph.h"
+#include "graph/graph_int.h"
 
 typedef enum op_kind { PRIMITIVE, COMPOSITE } op_kind;
 
@@ -139,4 +139,18 @@ hr_value *hr_op_attention(hr_graph *g, hr_value *q, const hr_attention_inputs *a
 hr_value *hr_op_gather_rows(hr_graph *g, hr_value *x, hr_value *rows)
 {
     return NODE(g, HR_OP_gather_rows, NULL, x, rows);
+}
+
+hr_value *hr_op_all_reduce(hr_graph *g, hr_value *x, hr_value *bias, int32_t group, hr_dtype dtype)
+{
+    return NODE(g, HR_OP_all_reduce, (&(hr_attrs){ .group = group, .dtype = dtype }), x, bias);
+}
+
+hr_value *hr_op_all_gather(hr_graph *g, hr_value *x, int32_t group, int64_t n)
+{
+    hr_attrs attrs = { .group = group, .n = (int32_t)n };
+    if (n > INT32_MAX)
+        return hr_graph_stick(
+            g, hr_fail(HR_INVALID_ARGUMENT, "all_gather: %lld columns", (long long)n));
+    return NODE(g, HR_OP_all_gather, &attrs, x);
 }

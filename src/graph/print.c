@@ -17,10 +17,18 @@ static void print_type(const hr_value *v, hr_buf *out)
                   live[v->live]);
 }
 
+/* A slice says of how many, along which axis: "w:model.layers.0.mlp.down_proj.weight[1/2]". */
+static void print_weight(const hr_value *v, hr_buf *out)
+{
+    hr_buf_printf(out, "w:%s", v->name);
+    if (v->weight->shard.count)
+        hr_buf_printf(out, "[%d/%d]", v->weight->shard.axis, v->weight->shard.count);
+}
+
 static void print_operand(const hr_value *v, hr_buf *out)
 {
     if (!v) hr_buf_add_c(out, "-");
-    else if (v->kind == HR_VALUE_WEIGHT) hr_buf_printf(out, "w:%s", v->name);
+    else if (v->kind == HR_VALUE_WEIGHT) print_weight(v, out);
     else if (v->kind == HR_VALUE_CONST) hr_buf_printf(out, "c:%s", v->name);
     else hr_buf_printf(out, "%%%u", v->id);
 }

@@ -101,7 +101,9 @@ struct hr_weight {
     hr_status (*read_rows)(const hr_weight *w, int64_t first, int64_t count, void *to);
     const void *source; /* the reader's own; borrowed from the model */
     struct {
-        int axis, rank, count; /* this is slice `rank` of `count` along `axis`; count 0 = whole */
+        int axis, rank, count; /* this is slice `rank` of `count` along `axis`; count 0 = whole. A
+                                  graph for n devices names slice 0 for all: device r reads slice
+                                  r * count / n, through a copy of this with that rank */
     } shard;
 };
 

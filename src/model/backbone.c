@@ -94,7 +94,7 @@ hr_status hr_model_build_backbone(const hr_model *m, const hr_build_options *opt
     *out = NULL;
     hr_graph *g;
     HR_TRY(hr_graph_create("backbone", &g));
-    hr_backbone b = { .g = g, .m = m, .c = &m->config, .opt = opt };
+    hr_backbone b = { .g = g, .m = m, .c = &m->local, .opt = opt };
     hr_status st = build(&b);
     if (st) hr_graph_destroy(g);
     else *out = g;
@@ -104,6 +104,8 @@ hr_status hr_model_build_backbone(const hr_model *m, const hr_build_options *opt
 hr_value *hr_model_build_head(hr_graph *g, const hr_model *m, hr_value *hidden,
                               const hr_build_options *opt)
 {
-    hr_backbone b = { .g = g, .m = m, .c = &m->config, .opt = opt };
-    return hr_block_linear(&b, hidden, m->head, NULL, HR_DTYPE_F32);
+    hr_backbone b = { .g = g, .m = m, .c = &m->local, .opt = opt };
+    hr_value *logits = hr_block_linear(&b, hidden, m->head, NULL, HR_DTYPE_F32);
+    /* ids in their order; the rows that filled up the last slices are dropped */
+    return m->devices == 1 ? logits : hr_op_all_gather(g, logits, m->devices, m->config.vocab);
 }

@@ -12,7 +12,8 @@ static hr_value *weight(hr_backbone *b, const hr_weight *w)
     return w ? hr_graph_weight(b->g, w) : NULL;
 }
 
-hr_value *hr_block_linear(hr_backbone *b, hr_value *x, const hr_weight *w, const hr_weight *bias,
+/* One matrix, whole or a slice, by the rows of one device. */
+static hr_value *multiply(hr_backbone *b, hr_value *x, const hr_weight *w, const hr_weight *bias,
                           hr_dtype dtype)
 {
     if (b->opt->rows == HR_ROWS_FLOAT || !hr_format_is_blocks(w->format))
@@ -22,6 +23,21 @@ hr_value *hr_block_linear(hr_backbone *b, hr_value *x, const hr_weight *w, const
         b->quantised = x;
     }
     return hr_op_linear_q8(b->g, b->q8, b->q8_scale, weight(b, w), weight(b, bias), dtype);
+}
+
+/* A matrix cut by columns meets the device's own columns of x, and the devices' results are summed;
+ * one that stayed whole needs all columns. */
+hr_value *hr_block_linear(hr_backbone *b, hr_value *x, const hr_weight *w, const hr_weight *bias,
+                          hr_dtype dtype)
+{
+    int devices = b->m->devices;
+    if (w->shard.count && w->shard.axis == 1) {
+        x = multiply(b, x, w, NULL, HR_DTYPE_F32);
+        return hr_op_all_reduce(b->g, x, weight(b, bias), devices, dtype);
+    }
+    if (x && x->shape.dim[1] < w->shape.dim[1])
+        x = hr_op_all_gather(b->g, x, devices, w->shape.dim[1]);
+    return multiply(b, x, w, bias, dtype);
 }
 
 hr_value *hr_block_norm(hr_backbone *b, hr_value *x, const hr_weight *w)

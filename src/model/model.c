@@ -38,7 +38,9 @@ static hr_status load(hr_model *m, const char *path, const hr_model_options *o)
     if (o->ignore_generation_defaults) m->config.generation = (hr_generation_defaults){ 0 };
     if (o->override_generation.n)
         HR_TRY(hr_config_override_generation(o->override_generation, &m->config));
-    return hr_family_bind(m);
+    HR_TRY(hr_family_bind(m));
+    hr_status st = hr_model_shard(m, o->devices ? o->devices : 1);
+    return st ? hr_fail_prefix(st, "%s", path) : HR_OK;
 }
 
 hr_status hr_model_load(const char *path, const hr_model_options *options, hr_model **out)

@@ -21,6 +21,8 @@ typedef struct hr_model_options {
     uint64_t dummy_seed;
     bool ignore_generation_defaults; /* no sampling defaults from generation_config.json */
     hr_str override_generation;      /* a JSON object of such defaults, over whatever was read */
+    int devices; /* that share each layer (tensor parallel); 0 = 1. Graphs and KV specs are one
+                    device's then: local shapes, and all_reduce and all_gather between them */
 } hr_model_options;
 
 /* Reads metadata only and checks all of it: every tensor's place, shape and format, nothing
@@ -172,7 +174,7 @@ typedef struct hr_build_options {
     int64_t table_width; /* W: ceil(max_model_len / block_size) */
 } hr_build_options;
 
-/* One entry per layer, borrowed from the model. kv dtype is opt's when built. */
+/* One entry per layer, borrowed from the model; of one device. kv dtype is opt's when built. */
 void hr_model_kv_specs(const hr_model *m, const hr_kv_spec **specs, size_t *layers);
 
 /* The backbone program. Inputs, in this order and with these names:

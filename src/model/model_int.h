@@ -160,6 +160,8 @@ struct hr_model {
     hr_arena arena; /* owns config strings, tensors, tokenizer data, layers */
     char *path;     /* arena */
     hr_config config;
+    hr_config local; /* heads, kv_heads and intermediate: one device's */
+    int devices;     /* that share the model; 1 = none is cut */
     const hr_family *family;
     hr_checkpoint checkpoint;
     hr_gguf gguf; /* empty for a directory */
@@ -169,9 +171,9 @@ struct hr_model {
 
     const hr_weight *embed;      /* [V,H] */
     const hr_weight *final_norm; /* [H] */
-    const hr_weight *head;       /* [V,H]; == embed when tied */
-    hr_layer *layers;            /* [L] */
-    hr_kv_spec *kv_specs;        /* [L] */
+    const hr_weight *head;       /* [V,H]; == embed when tied; a slice of it with devices > 1 */
+    hr_layer *layers;            /* [L]; slices with devices > 1 */
+    hr_kv_spec *kv_specs;        /* [L]; one device's */
     const hr_weight **weights;   /* those used, file order */
     size_t n_weights;
 };
@@ -183,11 +185,15 @@ hr_status hr_model_take(hr_model *m, const hr_weight **out, hr_shape shape, cons
 /* Takes all tensors of m->family and refuses what is left over. */
 hr_status hr_family_bind(hr_model *m);
 
+/* shard.c: after binding, the model becomes one device's part of it. Refuses counts that cannot be
+ * dealt out. */
+hr_status hr_model_shard(hr_model *m, int devices);
+
 /* A graph under construction, and what its blocks need to know. */
 typedef struct hr_backbone {
     hr_graph *g;
     const hr_model *m;
-    const hr_config *c;
+    const hr_config *c; /* the model's local one */
     const hr_build_options *opt;
     hr_value *positions, *slots, *block_tables, *query_starts, *seq_lens, *inv_freq;
     hr_value *k_cache, *v_cache; /* of the layer being built; replaced by what follows them */

@@ -1,4 +1,4 @@
-/* Buffers and weights on the device.
+/* Buffers and weights on the devices: one of each on every device.
  *
  * Engine thread. PJRT buffers never change: whoever writes makes a new one, so hr_buffer is a name
  * whose device buffer is replaced, by a put or by an execute. Copies are whole; a shorter one goes
@@ -38,7 +38,8 @@ void hr_pjrt_buffer_free(hr_pjrt *b, PJRT_Buffer *x)
     if (x) hr_pjrt_ignore(b->api, b->api->PJRT_Buffer_Destroy(&args));
 }
 
-hr_status hr_pjrt_upload(hr_pjrt *b, const void *host, const hr_hlo_shape *shape, PJRT_Buffer **out)
+hr_status hr_pjrt_upload(hr_pjrt *b, size_t device, const void *host, const hr_hlo_shape *shape,
+                         PJRT_Buffer **out)
 {
     PJRT_Client_BufferFromHostBuffer_Args args = {
         .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE,
@@ -48,7 +49,7 @@ hr_status hr_pjrt_upload(hr_pjrt *b, const void *host, const hr_hlo_shape *shape
         .dims = shape->dim,
         .num_dims = (size_t)shape->rank,
         .host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall,
-        .device = b->device,
+        .device = b->device[device],
     };
     *out = NULL;
     HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_Client_BufferFromHostBuffer(&args), "upload"));
@@ -72,41 +73,81 @@ static size_t bytes_on_device(const hr_pjrt *b, PJRT_Buffer *x)
     return bytes;
 }
 
-static hr_status add_weight(hr_pjrt *b, const hr_hlo_argument *a, PJRT_Buffer **out)
+/* An argument's bytes for one device: of a slice, its own. */
+static hr_status read_part(const hr_pjrt *b, const hr_hlo_argument *a, size_t device, void *to)
+{
+    hr_hlo_argument own = *a;
+    hr_weight w = *a->weight, scale;
+    if (!w.shard.count) return hr_hlo_part_read(a, to);
+    w.shard.rank = (int)(device * (size_t)w.shard.count / b->devices);
+    if (w.scale && w.scale->shard.count) {
+        scale = *w.scale;
+        scale.shard.rank = w.shard.rank;
+        w.scale = &scale;
+    }
+    own.weight = &w;
+    return hr_hlo_part_read(&own, to);
+}
+
+static hr_status upload_weight(hr_pjrt *b, const hr_hlo_argument *a, void *host, PJRT_Buffer **to)
+{
+    for (size_t d = 0; d < b->devices; d++) {
+        if (!d || a->weight->shard.count) HR_TRY(read_part(b, a, d, host));
+        HR_TRY(hr_pjrt_upload(b, d, host, &a->shape, &to[d]));
+    }
+    return HR_OK;
+}
+
+static void free_all(hr_pjrt *b, PJRT_Buffer **x)
+{
+    for (size_t d = 0; d < b->devices; d++) {
+        hr_pjrt_buffer_free(b, x[d]);
+        x[d] = NULL;
+    }
+}
+
+static hr_status add_weight(hr_pjrt *b, const hr_hlo_argument *a)
 {
     size_t bytes = hr_hlo_shape_bytes(&a->shape);
     HR_TRY(
         hr_grow((void **)&b->weights, &b->weights_capacity, b->n_weights + 1, sizeof *b->weights));
-    void *host = hr_alloc_aligned(bytes ? bytes : 1, ALIGNMENT);
-    if (!host) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: weight %s", a->weight->name);
-    hr_status st = hr_hlo_part_read(a, host);
-    if (!st) st = hr_pjrt_upload(b, host, &a->shape, out);
+    PJRT_Buffer **device = hr_alloc_array0(b->devices, sizeof(PJRT_Buffer *));
+    void *host = device ? hr_alloc_aligned(bytes ? bytes : 1, ALIGNMENT) : NULL;
+    hr_status st = host ? upload_weight(b, a, host, device)
+                        : hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: no memory to read it");
     hr_free(host);
-    if (st) return hr_fail_prefix(st, "weight %s", a->weight->name);
-    b->weights[b->n_weights++] = (hr_pjrt_weight){ a->weight, a->part, *out };
-    b->weight_bytes += bytes_on_device(b, *out);
+    if (st) {
+        if (device) free_all(b, device);
+        hr_free(device);
+        return hr_fail_prefix(st, "weight %s", a->weight->name);
+    }
+    b->weights[b->n_weights++] = (hr_pjrt_weight){ a->weight, a->part, device };
+    b->weight_bytes += bytes_on_device(b, device[0]);
     return HR_OK;
 }
 
-hr_status hr_pjrt_weight_get(hr_pjrt *b, const hr_hlo_argument *a, PJRT_Buffer **out)
+hr_status hr_pjrt_weight_get(hr_pjrt *b, const hr_hlo_argument *a, PJRT_Buffer *const **out)
 {
-    for (size_t i = 0; i < b->n_weights; i++) {
-        if (b->weights[i].weight != a->weight || b->weights[i].part != a->part) continue;
-        *out = b->weights[i].device;
-        return HR_OK;
+    size_t i = 0;
+    while (i < b->n_weights && (b->weights[i].weight != a->weight || b->weights[i].part != a->part))
+        i++;
+    if (i == b->n_weights) {
+        double begin = hr_now_s();
+        hr_status st = add_weight(b, a);
+        b->base.weights_s += hr_now_s() - begin;
+        if (st) return st;
     }
-    double begin = hr_now_s();
-    hr_status st = add_weight(b, a, out);
-    b->base.weights_s += hr_now_s() - begin;
-    return st;
+    *out = b->weights[i].device;
+    return HR_OK;
 }
 
 void hr_pjrt_weights_cut(hr_pjrt *b, size_t n)
 {
     while (b->n_weights > n) {
-        PJRT_Buffer *x = b->weights[--b->n_weights].device;
-        b->weight_bytes -= bytes_on_device(b, x);
-        hr_pjrt_buffer_free(b, x);
+        PJRT_Buffer **x = b->weights[--b->n_weights].device;
+        b->weight_bytes -= bytes_on_device(b, x[0]);
+        free_all(b, x);
+        hr_free(x);
     }
 }
 
@@ -131,14 +172,17 @@ static hr_status make_zeroed(hr_buffer *x)
     void *zeros = hr_alloc_aligned(x->bytes ? x->bytes : 1, ALIGNMENT);
     if (!zeros) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: buffer of %zu bytes", x->bytes);
     memset(zeros, 0, x->bytes);
-    hr_status st = hr_pjrt_upload(x->owner, zeros, &shape, &x->device);
+    hr_status st = HR_OK;
+    for (size_t d = 0; !st && d < x->owner->devices; d++)
+        st = hr_pjrt_upload(x->owner, d, zeros, &shape, &x->device[d]);
     hr_free(zeros);
     return st;
 }
 
 hr_status hr_pjrt_buffer_create(hr_backend *b, const hr_tensor_desc *d, hr_buffer **out)
 {
-    hr_buffer *x = hr_new0(hr_buffer);
+    size_t devices = ((hr_pjrt *)b)->devices;
+    hr_buffer *x = hr_alloc0(sizeof *x + 2 * devices * sizeof(PJRT_Buffer *));
     if (!x) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: buffer");
     x->owner = (hr_pjrt *)b;
     x->desc = *d;
@@ -152,7 +196,7 @@ hr_status hr_pjrt_buffer_create(hr_backend *b, const hr_tensor_desc *d, hr_buffe
 void hr_pjrt_buffer_destroy(hr_buffer *x)
 {
     if (!x) return;
-    hr_pjrt_buffer_free(x->owner, x->device);
+    free_all(x->owner, x->device);
     hr_free(x->host);
     hr_free(x);
 }
@@ -162,7 +206,7 @@ bool hr_pjrt_lost(const hr_buffer *x)
     const hr_pjrt *b = x->owner;
     for (size_t i = 0; x->writer && i < HR_PJRT_FAILURES; i++)
         if (b->failed[i] == x->writer) return true;
-    return !x->device;
+    return !x->device[0];
 }
 
 static hr_status check_copy(const hr_buffer *x, const char *what, size_t bytes)
@@ -183,7 +227,7 @@ static hr_status make_host(hr_buffer *x)
 }
 
 /* The whole buffer, dense, first axis slowest: a device may keep it otherwise. */
-static hr_status download(hr_buffer *x, void *host)
+static hr_status download(hr_buffer *x, size_t device, void *host)
 {
     const PJRT_Api *api = x->owner->api;
     int64_t order[HR_MAX_RANK];
@@ -197,7 +241,7 @@ static hr_status download(hr_buffer *x, void *host)
         .type = PJRT_Buffer_MemoryLayout_Type_Tiled,
     };
     PJRT_Buffer_ToHostBuffer_Args args = { .struct_size = PJRT_Buffer_ToHostBuffer_Args_STRUCT_SIZE,
-                                           .src = x->device,
+                                           .src = x->device[device],
                                            .host_layout = &layout,
                                            .dst = host,
                                            .dst_size = x->bytes };
@@ -205,20 +249,32 @@ static hr_status download(hr_buffer *x, void *host)
     return hr_pjrt_await(api, args.event, "read-back");
 }
 
-hr_status hr_pjrt_buffer_put(hr_buffer *x, const void *host, size_t bytes)
+/* To one device's coming buffer; past `bytes` it stays what it is there. */
+static hr_status put_on(hr_buffer *x, size_t device, const void *host, size_t bytes)
 {
-    HR_TRY(check_copy(x, "put", bytes));
     hr_hlo_shape shape = shape_of(&x->desc);
-    PJRT_Buffer *next;
-    if (bytes < x->bytes) { /* the rest stays what it is */
+    PJRT_Buffer **next = x->device + x->owner->devices;
+    if (bytes < x->bytes) {
         HR_TRY(make_host(x));
-        HR_TRY(download(x, x->host));
+        HR_TRY(download(x, device, x->host));
         memcpy(x->host, host, bytes);
         host = x->host;
     }
-    HR_TRY(hr_pjrt_upload(x->owner, host, &shape, &next));
-    hr_pjrt_buffer_free(x->owner, x->device);
-    x->device = next;
+    return hr_pjrt_upload(x->owner, device, host, &shape, &next[device]);
+}
+
+hr_status hr_pjrt_buffer_put(hr_buffer *x, const void *host, size_t bytes)
+{
+    size_t devices = x->owner->devices;
+    hr_status st = check_copy(x, "put", bytes);
+    for (size_t d = 0; !st && d < devices; d++) st = put_on(x, d, host, bytes);
+    if (st) {
+        free_all(x->owner, x->device + devices);
+        return st;
+    }
+    free_all(x->owner, x->device);
+    memcpy(x->device, x->device + devices, devices * sizeof(PJRT_Buffer *));
+    memset(x->device + devices, 0, devices * sizeof(PJRT_Buffer *));
     x->writer = 0;
     return HR_OK;
 }
@@ -226,9 +282,9 @@ hr_status hr_pjrt_buffer_put(hr_buffer *x, const void *host, size_t bytes)
 hr_status hr_pjrt_buffer_get(hr_buffer *x, void *host, size_t bytes)
 {
     HR_TRY(check_copy(x, "get", bytes));
-    if (bytes == x->bytes) return download(x, host);
+    if (bytes == x->bytes) return download(x, 0, host);
     HR_TRY(make_host(x));
-    HR_TRY(download(x, x->host));
+    HR_TRY(download(x, 0, x->host));
     memcpy(host, x->host, bytes);
     return HR_OK;
 }

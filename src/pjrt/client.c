@@ -43,13 +43,13 @@ static hr_status parse_options(hr_str rest, PJRT_NamedValue *out, size_t *n)
     return HR_OK;
 }
 
-/* XLA's CPU plugin makes four devices of one processor unless told, and aborts the process when it
- * is told with anything but a number. */
-static hr_status add_defaults(const char *plugin, PJRT_NamedValue *options, size_t *n)
+/* XLA's CPU plugin makes four devices of one processor unless told how many are wanted, and aborts
+ * the process when it is told with anything but a number. */
+static hr_status add_defaults(const hr_pjrt *b, PJRT_NamedValue *options, size_t *n)
 {
     static const char name[] = "cpu_device_count";
-    const char *slash = strrchr(plugin, '/');
-    if (!strstr(slash ? slash : plugin, "cpu")) return HR_OK;
+    const char *slash = strrchr(b->options.plugin, '/');
+    if (!strstr(slash ? slash : b->options.plugin, "cpu")) return HR_OK;
     for (size_t i = 0; i < *n; i++) {
         if (!hr_str_eq_c((hr_str){ options[i].name, options[i].name_size }, name)) continue;
         if (options[i].type == PJRT_NamedValue_kInt64) return HR_OK;
@@ -59,7 +59,7 @@ static hr_status add_defaults(const char *plugin, PJRT_NamedValue *options, size
                                          .name = name,
                                          .name_size = sizeof name - 1,
                                          .type = PJRT_NamedValue_kInt64,
-                                         .int64_value = 1,
+                                         .int64_value = (int64_t)b->devices,
                                          .value_size = 1 };
     return HR_OK;
 }
@@ -72,7 +72,7 @@ static hr_status create_client(hr_pjrt *b, const hr_pjrt_options *o)
     PJRT_NamedValue *options = hr_alloc_array0(most, sizeof *options);
     if (!options) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: options");
     hr_status st = parse_options(text, options, &n);
-    if (!st) st = add_defaults(o->plugin, options, &n);
+    if (!st) st = add_defaults(b, options, &n);
     if (!st) {
         PJRT_Client_Create_Args args = { .struct_size = PJRT_Client_Create_Args_STRUCT_SIZE,
                                          .create_options = options,
@@ -110,14 +110,20 @@ static hr_status find_devices(hr_pjrt *b)
     HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_Client_AddressableDevices(&args), "devices"));
     size_t n = args.num_addressable_devices;
     if (!n) return hr_fail(HR_UNAVAILABLE, "pjrt: platform %s has no device here", b->platform);
-    b->device = args.addressable_devices[0];
+    if (n < b->devices)
+        return hr_fail(HR_INVALID_ARGUMENT, "%zu devices are wanted, platform %s has %zu%s",
+                       b->devices, b->platform, n,
+                       strcmp(b->platform, "cpu") ? ""
+                                                  : " (its client's option cpu_device_count "
+                                                    "says how many)");
+    b->device = args.addressable_devices;
     hr_log(HR_LOG_INFO, "pjrt: platform %s (%s), PJRT API %d.%d, %zu device%s", b->platform,
            b->version, b->api->pjrt_api_version.major_version,
            b->api->pjrt_api_version.minor_version, n, n == 1 ? "" : "s");
     for (size_t i = 0; i < n; i++) {
         HR_TRY(hr_pjrt_device_description(b->api, args.addressable_devices[i], &d));
         HR_TRY(hr_pjrt_device_text(b->api, d, text, sizeof text));
-        hr_log(HR_LOG_INFO, "pjrt: device %zu: %s%s", i, text, i ? " (not used)" : "");
+        hr_log(HR_LOG_INFO, "pjrt: device %zu: %s%s", i, text, i < b->devices ? "" : " (not used)");
     }
     return HR_OK;
 }
@@ -127,6 +133,7 @@ static void numerics(hr_backend *b, hr_buf *out)
     const hr_pjrt *p = (const hr_pjrt *)b;
     hr_buf_printf(out, "\"backend\":\"pjrt\",\"platform\":\"%s\",\"plugin\":\"%s\"", p->platform,
                   p->version);
+    if (p->devices > 1) hr_buf_printf(out, ",\"devices\":%zu", p->devices);
     if (p->storage_chosen)
         hr_buf_printf(out, ",\"int4_weights\":%s", p->hlo.int4 ? "true" : "false");
 }
@@ -139,8 +146,7 @@ static size_t weight_bytes(const hr_backend *b)
 static void destroy(hr_backend *backend)
 {
     hr_pjrt *b = (hr_pjrt *)backend;
-    for (size_t i = 0; i < HR_PJRT_FLIGHTS; i++) /* a failed start may leave one */
-        (void)!hr_pjrt_await(b->api, b->flights[i].event, "program");
+    hr_pjrt_flights_end(b);
     hr_pjrt_weights_deinit(b);
     hr_pjrt_workers_deinit(&b->workers);
     hr_pjrt_cache_close(&b->cache);
@@ -169,6 +175,17 @@ static const hr_backend_vtable vtable = {
     .memory = hr_pjrt_memory,
 };
 
+static hr_status init_flights(hr_pjrt *b)
+{
+    if (b->devices > HR_PJRT_MOST_DEVICES)
+        return hr_fail(HR_INVALID_ARGUMENT, "%zu devices: %d is the most", b->devices,
+                       HR_PJRT_MOST_DEVICES);
+    b->events = hr_alloc_array0((HR_PJRT_FLIGHTS + 1) * b->devices, sizeof(PJRT_Event *));
+    if (!b->events) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: events");
+    for (size_t i = 0; i <= HR_PJRT_FLIGHTS; i++) b->flights[i].events = b->events + i * b->devices;
+    return HR_OK;
+}
+
 hr_status hr_pjrt_backend_create(const hr_pjrt_options *opt, hr_backend **out)
 {
     const PJRT_Api *api;
@@ -180,7 +197,9 @@ hr_status hr_pjrt_backend_create(const hr_pjrt_options *opt, hr_backend **out)
     b->api = api;
     b->options = *opt;
     b->hlo.attention_custom_call = opt->attention_custom_call;
-    hr_status st = hr_pjrt_workers_init(&b->workers, opt->compile_threads);
+    b->devices = opt->devices > 1 ? (size_t)opt->devices : 1;
+    hr_status st = init_flights(b);
+    if (!st) st = hr_pjrt_workers_init(&b->workers, opt->compile_threads);
     if (!st) st = create_client(b, opt);
     if (!st) st = read_platform(b);
     if (!st) st = find_devices(b);

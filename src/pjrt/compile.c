@@ -9,20 +9,28 @@
 
 static hr_status make_arrays(hr_program *p)
 {
-    size_t n = p->hlo.n_arguments, m = p->hlo.graph->n_outputs;
-    p->arguments = hr_alloc_array0(n + 1, sizeof *p->arguments);
-    p->results = hr_alloc_array0(m + 1, sizeof(PJRT_Buffer *));
-    p->at = hr_alloc_array0(m + 1, sizeof *p->at);
-    if (!p->arguments || !p->results || !p->at)
+    size_t n = p->hlo.n_arguments, m = p->hlo.graph->n_outputs, devices = p->owner->devices;
+    p->arguments = hr_alloc_array0(devices * n + 1, sizeof *p->arguments);
+    p->results = hr_alloc_array0(devices * m + 1, sizeof(PJRT_Buffer *));
+    p->lists = hr_alloc_array0(2 * devices, sizeof *p->lists);
+    p->at = hr_alloc_array0(devices * m + 1, sizeof *p->at);
+    if (!p->arguments || !p->results || !p->lists || !p->at)
         return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: arguments of %s", p->hlo.graph->name);
+    for (size_t d = 0; d < devices; d++) {
+        p->lists[d] = p->arguments + d * n;
+        p->lists[devices + d] = p->results + d * m;
+    }
     return HR_OK;
 }
 
 static hr_status bind_weights(hr_program *p)
 {
-    for (size_t i = 0; i < p->hlo.n_arguments; i++)
-        if (p->hlo.arguments[i].input < 0 && !p->arguments[i])
-            HR_TRY(hr_pjrt_weight_get(p->owner, &p->hlo.arguments[i], &p->arguments[i]));
+    for (size_t i = 0; i < p->hlo.n_arguments; i++) {
+        PJRT_Buffer *const *x;
+        if (p->hlo.arguments[i].input >= 0 || p->arguments[i]) continue;
+        HR_TRY(hr_pjrt_weight_get(p->owner, &p->hlo.arguments[i], &x));
+        for (size_t d = 0; d < p->owner->devices; d++) p->lists[d][i] = x[d];
+    }
     return HR_OK;
 }
 
@@ -102,6 +110,7 @@ void hr_pjrt_program_destroy(hr_program *p)
     hr_pjrt_unload(p);
     hr_free(p->arguments);
     hr_free(p->results);
+    hr_free(p->lists);
     hr_free(p->at);
     hr_hlo_program_deinit(&p->hlo);
     hr_free(p);

@@ -134,7 +134,7 @@ static bool device_memory(const hr_pjrt *b, PJRT_Device *device, hr_device_memor
 bool hr_pjrt_memory(hr_backend *b, hr_device_memory *out)
 {
     const hr_pjrt *p = (const hr_pjrt *)b;
-    return device_memory(p, p->device, out);
+    return device_memory(p, p->device[0], out);
 }
 
 static void add_memory(const hr_pjrt *b, PJRT_Device *device, hr_buf *out)

@@ -4,8 +4,14 @@
 #include "base/log.h"
 #include "pjrt/pjrt_int.h"
 
-/* CompileOptionsProto { executable_build_options { num_replicas: 1 num_partitions: 1 } }. */
-static const char compile_options[] = { 0x1a, 0x04, 0x20, 0x01, 0x28, 0x01 };
+/* CompileOptionsProto { executable_build_options { num_replicas: devices num_partitions: 1 } }.
+ * Fewer than 128 devices are one byte. */
+enum { OPTION_BYTES = 6 };
+static void write_options(const hr_pjrt *b, char to[OPTION_BYTES])
+{
+    const char bytes[OPTION_BYTES] = { 0x1a, 0x04, 0x20, (char)b->devices, 0x28, 0x01 };
+    memcpy(to, bytes, OPTION_BYTES);
+}
 
 void hr_pjrt_unload(hr_program *p)
 {
@@ -53,6 +59,29 @@ static hr_status check_results(const hr_program *p, PJRT_Executable *x)
                    args.num_outputs, p->hlo.graph->n_outputs);
 }
 
+/* Our lists of buffers are in the order of our devices; the plugin's replicas must be, too. */
+static hr_status check_devices(const hr_program *p)
+{
+    const hr_pjrt *b = p->owner;
+    PJRT_LoadedExecutable_AddressableDevices_Args args = {
+        .struct_size = PJRT_LoadedExecutable_AddressableDevices_Args_STRUCT_SIZE,
+        .executable = p->loaded
+    };
+    if (b->devices == 1) return HR_OK;
+    if (!HR_PJRT_HAS(b->api, PJRT_LoadedExecutable_AddressableDevices))
+        return hr_fail(HR_UNIMPLEMENTED, "pjrt: the plugin does not tell a program's devices");
+    HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_LoadedExecutable_AddressableDevices(&args),
+                         "devices of a program"));
+    bool same = args.num_addressable_devices == b->devices;
+    for (size_t i = 0; same && i < b->devices; i++)
+        same = args.addressable_devices[i] == b->device[i];
+    return same ? HR_OK
+                : hr_fail(HR_INTERNAL,
+                          "pjrt: the plugin runs a program on other devices than the "
+                          "first %zu",
+                          b->devices);
+}
+
 static size_t above_zero(int64_t n)
 {
     return n > 0 ? (size_t)n : 0;
@@ -98,6 +127,7 @@ static bool recall(hr_program *p, const hr_digest *key)
     PJRT_Executable *x = NULL;
     bool found = hr_pjrt_cache_read(&p->owner->cache, key, &file, &entry);
     hr_status st = found ? deserialize(p, entry.blob) : HR_NOT_FOUND;
+    if (!st) st = check_devices(p);
     if (!st) st = get_executable(p, &x);
     if (!st) st = check_results(p, x);
     release(p, x);
@@ -134,7 +164,7 @@ static void keep(hr_program *p, PJRT_Executable *x, const hr_digest *key)
 
 /* ---- by the plugin --------------------------------------------------------------------------- */
 
-static hr_status compile(hr_program *p)
+static hr_status compile(hr_program *p, const char options[OPTION_BYTES])
 {
     const PJRT_Api *api = p->owner->api;
     static const char format[] = "mlir";
@@ -146,8 +176,8 @@ static hr_status compile(hr_program *p)
     PJRT_Client_Compile_Args args = { .struct_size = PJRT_Client_Compile_Args_STRUCT_SIZE,
                                       .client = p->owner->client,
                                       .program = &program,
-                                      .compile_options = compile_options,
-                                      .compile_options_size = sizeof compile_options };
+                                      .compile_options = options,
+                                      .compile_options_size = OPTION_BYTES };
     HR_TRY(hr_pjrt_error(api, api->PJRT_Client_Compile(&args), "compile"));
     p->loaded = args.executable;
     return p->loaded ? HR_OK : hr_fail(HR_INTERNAL, "pjrt: compile: the plugin gives no program");
@@ -157,13 +187,15 @@ hr_status hr_pjrt_load(hr_program *p)
 {
     hr_digest key;
     PJRT_Executable *x = NULL;
-    bool caching =
-        p->owner->cache.folder &&
-        !hr_pjrt_cache_key(&p->owner->cache, (hr_str){ compile_options, sizeof compile_options },
-                           hr_buf_str(&p->hlo.text), &key);
+    char options[OPTION_BYTES];
+    write_options(p->owner, options);
+    bool caching = p->owner->cache.folder &&
+                   !hr_pjrt_cache_key(&p->owner->cache, (hr_str){ options, OPTION_BYTES },
+                                      hr_buf_str(&p->hlo.text), &key);
     if (caching && recall(p, &key)) return HR_OK;
-    HR_TRY(compile(p));
-    hr_status st = get_executable(p, &x);
+    HR_TRY(compile(p, options));
+    hr_status st = check_devices(p);
+    if (!st) st = get_executable(p, &x);
     if (!st) st = check_results(p, x);
     if (!st) read_sizes(p, x);
     if (!st && caching) keep(p, x, &key);

@@ -15,6 +15,8 @@ typedef struct hr_pjrt_options {
                                      paged attention, or NULL: a loop in StableHLO */
     const char *cache_folder; /* of compiled programs, kept between starts; NULL or "": none is */
     uint64_t cache_bytes;     /* most that they may take */
+    int devices;              /* that run each program side by side: the first ones that the client
+                                 addresses; 0 = 1 */
     int compile_threads;      /* 0 = as many as this process may run on, at most 4; -1 = none, the
                                  caller's */
 } hr_pjrt_options;

@@ -14,29 +14,31 @@
 #define HR_PJRT_HAS(api, member)                                                                   \
     ((api)->struct_size >= offsetof(PJRT_Api, member) + sizeof((api)->member) && (api)->member)
 
-/* One part of a weight on the device, shared by all programs. */
+/* One part of a weight on the devices, shared by all programs. */
 typedef struct hr_pjrt_weight {
     const hr_weight *weight; /* borrowed from the model */
     int part;
-    PJRT_Buffer *device; /* owned */
+    PJRT_Buffer **device; /* [devices], owned; each has its own slice, or the whole */
 } hr_pjrt_weight;
 
 /* An execute that nobody has awaited yet: what hr_event.pending points to. */
 typedef struct hr_pjrt_flight {
-    PJRT_Event *event; /* owned; NULL = the slot is free */
-    uint64_t serial;   /* of the execute */
+    PJRT_Event **events; /* [devices], in hr_pjrt.events; owned ones */
+    bool busy;
+    uint64_t serial; /* of the execute */
 } hr_pjrt_flight;
 
-enum { HR_PJRT_FLIGHTS = 8, HR_PJRT_FAILURES = 8 };
+enum { HR_PJRT_FLIGHTS = 8, HR_PJRT_FAILURES = 8, HR_PJRT_MOST_DEVICES = 127 };
 
 typedef struct hr_pjrt {
     hr_backend base;
     hr_pjrt_options options; /* its strings are borrowed */
     const PJRT_Api *api;
-    PJRT_Client *client; /* owned */
-    PJRT_Device *device; /* the first addressable one; borrowed from client */
-    hr_hlo_options hlo;  /* how programs are written for it */
-    bool storage_chosen; /* hlo.int4 says what this plugin takes */
+    PJRT_Client *client;        /* owned */
+    PJRT_Device *const *device; /* [devices]: the first addressable ones; the client's array */
+    size_t devices;             /* replicas of each program */
+    hr_hlo_options hlo;         /* how programs are written for it */
+    bool storage_chosen;        /* hlo.int4 says what this plugin takes */
     char platform[64], version[192];
     hr_pjrt_workers workers;
     hr_pjrt_cache cache; /* opened by the first compile */
@@ -44,8 +46,9 @@ typedef struct hr_pjrt {
     hr_pjrt_weight *weights; /* owned */
     size_t n_weights, weights_capacity;
     size_t weight_bytes;
-    uint64_t serial; /* of the newest execute */
-    hr_pjrt_flight flights[HR_PJRT_FLIGHTS];
+    uint64_t serial;                             /* of the newest execute */
+    hr_pjrt_flight flights[HR_PJRT_FLIGHTS + 1]; /* the last one's work is awaited at once */
+    PJRT_Event **events;                         /* owned; of all flights */
     /* Serials of executes that failed late, a ring. A buffer that one of these wrote is lost; one
      * that has left the ring still has the plugin's own error in it. */
     uint64_t failed[HR_PJRT_FAILURES];
@@ -56,18 +59,22 @@ struct hr_buffer {
     hr_pjrt *owner; /* borrowed */
     hr_tensor_desc desc;
     size_t bytes;
-    PJRT_Buffer *device; /* owned; NULL = lost with a failed execute */
-    uint64_t writer;     /* serial of the execute that made `device`; 0 = a put */
-    void *host;          /* owned; `bytes` of bounce memory, made at the first partial copy */
+    uint64_t writer; /* serial of the execute that made `device`; 0 = a put */
+    void *host;      /* owned; `bytes` of bounce memory, made at the first partial copy */
+    /* [2 × devices], owned: one on each device, NULL = lost with a failed execute; then those that
+     * a put is making. Programs may leave something else on each; a get reads the first one's. */
+    PJRT_Buffer *device[];
 };
 
 struct hr_program {
     hr_pjrt *owner;                /* borrowed */
     hr_hlo_program hlo;            /* owned; its text is dropped after compiling */
     PJRT_LoadedExecutable *loaded; /* owned */
-    PJRT_Buffer **arguments;       /* owned array; inputs set by each execute, weights by compile */
-    PJRT_Buffer **results;         /* owned array */
-    uintptr_t *at;                 /* owned array; where donated inputs lay, per output */
+    PJRT_Buffer **arguments;       /* owned array [devices,arguments]; inputs set by each execute,
+                                      weights by compile */
+    PJRT_Buffer **results;         /* owned array [devices,outputs] */
+    PJRT_Buffer ***lists;          /* owned array [2 × devices]: rows of arguments, of results */
+    uintptr_t *at;                 /* owned array like results; where donated inputs lay */
     bool donation_seen;            /* in-place update has been looked at */
     hr_program_info info;
     hr_pjrt_job job;  /* its compile; what follows is the worker's until it is awaited */
@@ -95,12 +102,14 @@ HR_MUST_USE hr_status hr_pjrt_describe_device(const PJRT_Api *api, PJRT_DeviceDe
 /* Opens, checks and initialises a plugin. It stays open for the life of the process. */
 HR_MUST_USE hr_status hr_pjrt_plugin_open(const char *path, const PJRT_Api **out);
 
-/* Host memory to a new device buffer; `host` is free for use when this returns. */
-HR_MUST_USE hr_status hr_pjrt_upload(hr_pjrt *b, const void *host, const hr_hlo_shape *shape,
-                                     PJRT_Buffer **out);
+/* Host memory to a new buffer on one of the devices; `host` is free for use when this returns. */
+HR_MUST_USE hr_status hr_pjrt_upload(hr_pjrt *b, size_t device, const void *host,
+                                     const hr_hlo_shape *shape, PJRT_Buffer **out);
 void hr_pjrt_buffer_free(hr_pjrt *b, PJRT_Buffer *x); /* NULL is fine */
-/* The device buffer of an argument that is a weight's part; read and uploaded the first time. */
-HR_MUST_USE hr_status hr_pjrt_weight_get(hr_pjrt *b, const hr_hlo_argument *a, PJRT_Buffer **out);
+/* The buffers of an argument that is a weight's part, one on each device; read and uploaded the
+ * first time. */
+HR_MUST_USE hr_status hr_pjrt_weight_get(hr_pjrt *b, const hr_hlo_argument *a,
+                                         PJRT_Buffer *const **out);
 void hr_pjrt_weights_cut(hr_pjrt *b, size_t n); /* drops all but the first n */
 void hr_pjrt_weights_deinit(hr_pjrt *b);
 /* Before the first program with 4-bit weights: whether their numbers are packed on the device. */
@@ -126,5 +135,6 @@ void hr_pjrt_program_destroy(hr_program *p);
 void hr_pjrt_program_info(const hr_program *p, hr_program_info *out);
 hr_status hr_pjrt_execute(hr_program *p, const hr_execute_args *a, hr_event *done);
 hr_status hr_pjrt_event_await(hr_event *e);
+void hr_pjrt_flights_end(hr_pjrt *b); /* awaits what a failed start may leave */
 
 #endif

@@ -1,4 +1,4 @@
-/* Runs of a program.
+/* Runs of a program, on all devices at once.
  *
  * Engine thread. Results replace what the output buffers held; a donated cache comes back as a new
  * PJRT buffer over the same memory, which is looked at once. */
@@ -32,7 +32,8 @@ static hr_status bind(hr_program *p, const hr_execute_args *a)
     }
     for (size_t i = 0; i < p->hlo.n_arguments; i++) {
         int input = p->hlo.arguments[i].input;
-        if (input >= 0) p->arguments[i] = a->inputs[input]->device;
+        for (size_t d = 0; input >= 0 && d < p->owner->devices; d++)
+            p->lists[d][i] = a->inputs[input]->device[d];
     }
     return HR_OK;
 }
@@ -54,19 +55,21 @@ static void note_addresses(hr_program *p, const hr_execute_args *a)
 {
     const hr_graph *g = p->hlo.graph;
     for (size_t i = 0; i < g->n_outputs; i++)
-        if (g->outputs[i].donor >= 0) p->at[i] = address_of(p->owner, a->outputs[i]->device);
+        for (size_t d = 0; g->outputs[i].donor >= 0 && d < p->owner->devices; d++)
+            p->at[d * g->n_outputs + i] = address_of(p->owner, a->outputs[i]->device[d]);
 }
 
 static void check_addresses(hr_program *p)
 {
     const hr_graph *g = p->hlo.graph;
     p->donation_seen = true;
-    for (size_t i = 0; i < g->n_outputs; i++) {
-        if (g->outputs[i].donor < 0 || !p->at[i]) continue;
-        uintptr_t now = address_of(p->owner, p->results[i]);
-        if (now && now != p->at[i])
+    for (size_t k = 0; k < p->owner->devices * g->n_outputs; k++) {
+        const struct hr_output *o = &g->outputs[k % g->n_outputs];
+        if (o->donor < 0 || !p->at[k]) continue;
+        uintptr_t now = address_of(p->owner, p->results[k]);
+        if (now && now != p->at[k])
             hr_log(HR_LOG_WARNING, "pjrt: program %s: %s is copied at every step, not updated",
-                   g->name, g->outputs[i].name);
+                   g->name, o->name);
     }
 }
 
@@ -75,19 +78,23 @@ static void drop_donated(hr_program *p, const hr_execute_args *a)
 {
     const hr_graph *g = p->hlo.graph;
     for (size_t i = 0; i < g->n_outputs; i++) {
-        if (g->outputs[i].donor < 0) continue;
-        hr_pjrt_buffer_free(p->owner, a->outputs[i]->device);
-        a->outputs[i]->device = NULL;
+        for (size_t d = 0; g->outputs[i].donor >= 0 && d < p->owner->devices; d++) {
+            hr_pjrt_buffer_free(p->owner, a->outputs[i]->device[d]);
+            a->outputs[i]->device[d] = NULL;
+        }
     }
 }
 
 static void take_results(hr_program *p, const hr_execute_args *a)
 {
+    size_t devices = p->owner->devices;
     for (size_t i = 0; i < p->hlo.graph->n_outputs; i++) {
-        hr_pjrt_buffer_free(p->owner, a->outputs[i]->device);
-        a->outputs[i]->device = p->results[i];
+        for (size_t d = 0; d < devices; d++) {
+            hr_pjrt_buffer_free(p->owner, a->outputs[i]->device[d]);
+            a->outputs[i]->device[d] = p->lists[devices + d][i];
+            p->lists[devices + d][i] = NULL;
+        }
         a->outputs[i]->writer = p->owner->serial;
-        p->results[i] = NULL;
     }
 }
 
@@ -96,34 +103,46 @@ static void note_failure(hr_pjrt *b, uint64_t serial)
     b->failed[b->n_failed++ % HR_PJRT_FAILURES] = serial;
 }
 
-/* Finished work, or all slots taken: the event is awaited here. */
-static void set_pending(hr_pjrt *b, PJRT_Event *event, hr_event *done)
+/* Where an execute's events go; the last place when all others are taken. */
+static hr_pjrt_flight *free_flight(hr_pjrt *b)
 {
-    for (size_t i = 0; event && i < HR_PJRT_FLIGHTS; i++) {
-        if (b->flights[i].event) continue;
-        b->flights[i] = (hr_pjrt_flight){ event, b->serial };
-        done->pending = &b->flights[i];
-        return;
-    }
-    done->status = hr_pjrt_await(b->api, event, "program");
-    if (done->status) note_failure(b, b->serial);
+    hr_pjrt_flight *f = b->flights;
+    while (f->busy && f < &b->flights[HR_PJRT_FLIGHTS]) f++;
+    return f;
 }
 
-static hr_status launch(hr_program *p, PJRT_Event **event)
+/* Every device's event; the first one's failure is the flight's. */
+static hr_status await_flight(hr_pjrt *b, hr_pjrt_flight *f)
+{
+    hr_status first = HR_OK;
+    char message[HR_MESSAGE_MAX];
+    for (size_t d = 0; d < b->devices; d++) {
+        hr_status st = hr_pjrt_await(b->api, f->events[d], "program");
+        f->events[d] = NULL;
+        if (!st || first) continue;
+        first = st;
+        memcpy(message, hr_message(), sizeof message);
+    }
+    f->busy = false;
+    if (!first) return HR_OK;
+    note_failure(b, f->serial);
+    return hr_fail(first, "%s", message);
+}
+
+static hr_status launch(hr_program *p, PJRT_Event **events)
 {
     const PJRT_Api *api = p->owner->api;
+    size_t devices = p->owner->devices;
     PJRT_ExecuteOptions options = { .struct_size = PJRT_ExecuteOptions_STRUCT_SIZE };
-    PJRT_Buffer *const *arguments = p->arguments;
-    PJRT_Buffer **results = p->results;
     PJRT_LoadedExecutable_Execute_Args args = {
         .struct_size = PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE,
         .executable = p->loaded,
         .options = &options,
-        .argument_lists = &arguments,
-        .num_devices = 1,
+        .argument_lists = (PJRT_Buffer *const *const *)p->lists,
+        .num_devices = devices,
         .num_args = p->hlo.n_arguments,
-        .output_lists = &results,
-        .device_complete_events = event,
+        .output_lists = p->lists + devices,
+        .device_complete_events = events,
     };
     hr_status st = hr_pjrt_error(api, api->PJRT_LoadedExecutable_Execute(&args), "execute");
     return st ? hr_fail_prefix(st, "program %s", p->hlo.graph->name) : HR_OK;
@@ -131,29 +150,35 @@ static hr_status launch(hr_program *p, PJRT_Event **event)
 
 hr_status hr_pjrt_execute(hr_program *p, const hr_execute_args *a, hr_event *done)
 {
-    PJRT_Event *event = NULL;
+    hr_pjrt_flight *f = free_flight(p->owner);
     hr_status st = bind(p, a);
     if (st) return done->status = st;
     if (!p->donation_seen) note_addresses(p, a);
-    st = launch(p, &event);
+    st = launch(p, f->events);
     if (st) {
         drop_donated(p, a);
         return done->status = st;
     }
-    p->owner->serial++;
+    f->serial = ++p->owner->serial;
+    f->busy = true;
     if (!p->donation_seen) check_addresses(p);
     take_results(p, a);
-    set_pending(p->owner, event, done);
+    if (f == &p->owner->flights[HR_PJRT_FLIGHTS]) done->status = await_flight(p->owner, f);
+    else done->pending = f;
     return done->status;
 }
 
 hr_status hr_pjrt_event_await(hr_event *e)
 {
-    hr_pjrt *b = (hr_pjrt *)e->backend;
-    hr_pjrt_flight *f = e->pending;
-    e->status = hr_pjrt_await(b->api, f->event, "program");
-    if (e->status) note_failure(b, f->serial);
-    *f = (hr_pjrt_flight){ 0 };
+    e->status = await_flight((hr_pjrt *)e->backend, e->pending);
     e->pending = NULL;
     return e->status;
+}
+
+void hr_pjrt_flights_end(hr_pjrt *b)
+{
+    for (size_t i = 0; b->events && i <= HR_PJRT_FLIGHTS; i++)
+        if (b->flights[i].busy) (void)!await_flight(b, &b->flights[i]);
+    hr_free(b->events);
+    b->events = NULL;
 }
