@@ -98,7 +98,8 @@ hr_status hr_engine_compile_for(const headrace_options *o, const hr_aot_options 
 {
     aot a = { .options = options };
     hr_pjrt_options pjrt = { .plugin = options->plugin,
-                             .attention_custom_call = o->attention_custom_call };
+                             .attention_custom_call = o->attention_custom_call,
+                             .devices = o->tensor_parallel_size };
     hr_status st = hr_pjrt_topology_create(&pjrt, options->topology, &a.topology);
     if (!st) st = print_devices(&a);
     if (!st) st = hr_engine_each_program(o, compile_program, &a);

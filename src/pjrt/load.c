@@ -4,13 +4,10 @@
 #include "base/log.h"
 #include "pjrt/pjrt_int.h"
 
-/* CompileOptionsProto { executable_build_options { num_replicas: devices num_partitions: 1 } }.
- * Fewer than 128 devices are one byte. */
-enum { OPTION_BYTES = 6 };
-static void write_options(const hr_pjrt *b, char to[OPTION_BYTES])
+void hr_pjrt_compile_options(size_t devices, char to[HR_PJRT_OPTION_BYTES])
 {
-    const char bytes[OPTION_BYTES] = { 0x1a, 0x04, 0x20, (char)b->devices, 0x28, 0x01 };
-    memcpy(to, bytes, OPTION_BYTES);
+    const char bytes[HR_PJRT_OPTION_BYTES] = { 0x1a, 0x04, 0x20, (char)devices, 0x28, 0x01 };
+    memcpy(to, bytes, sizeof bytes);
 }
 
 void hr_pjrt_unload(hr_program *p)
@@ -164,7 +161,7 @@ static void keep(hr_program *p, PJRT_Executable *x, const hr_digest *key)
 
 /* ---- by the plugin --------------------------------------------------------------------------- */
 
-static hr_status compile(hr_program *p, const char options[OPTION_BYTES])
+static hr_status compile(hr_program *p, const char options[HR_PJRT_OPTION_BYTES])
 {
     const PJRT_Api *api = p->owner->api;
     static const char format[] = "mlir";
@@ -177,7 +174,7 @@ static hr_status compile(hr_program *p, const char options[OPTION_BYTES])
                                       .client = p->owner->client,
                                       .program = &program,
                                       .compile_options = options,
-                                      .compile_options_size = OPTION_BYTES };
+                                      .compile_options_size = HR_PJRT_OPTION_BYTES };
     HR_TRY(hr_pjrt_error(api, api->PJRT_Client_Compile(&args), "compile"));
     p->loaded = args.executable;
     return p->loaded ? HR_OK : hr_fail(HR_INTERNAL, "pjrt: compile: the plugin gives no program");
@@ -187,10 +184,10 @@ hr_status hr_pjrt_load(hr_program *p)
 {
     hr_digest key;
     PJRT_Executable *x = NULL;
-    char options[OPTION_BYTES];
-    write_options(p->owner, options);
+    char options[HR_PJRT_OPTION_BYTES];
+    hr_pjrt_compile_options(p->owner->devices, options);
     bool caching = p->owner->cache.folder &&
-                   !hr_pjrt_cache_key(&p->owner->cache, (hr_str){ options, OPTION_BYTES },
+                   !hr_pjrt_cache_key(&p->owner->cache, (hr_str){ options, HR_PJRT_OPTION_BYTES },
                                       hr_buf_str(&p->hlo.text), &key);
     if (caching && recall(p, &key)) return HR_OK;
     HR_TRY(compile(p, options));

@@ -117,6 +117,10 @@ void hr_pjrt_choose_storage(hr_pjrt *b, const hr_graph *g);
 /* Whether what the buffer held went with a failed execute. */
 bool hr_pjrt_lost(const hr_buffer *x);
 
+/* CompileOptionsProto { executable_build_options { num_replicas: devices num_partitions: 1 } }. Up
+ * to HR_PJRT_MOST_DEVICES the number is one byte. */
+enum { HR_PJRT_OPTION_BYTES = 6 };
+void hr_pjrt_compile_options(size_t devices, char to[HR_PJRT_OPTION_BYTES]);
 /* load.c: a program's text to what the device runs, from the cache or by the plugin. Any thread. */
 HR_MUST_USE hr_status hr_pjrt_load(hr_program *p);
 void hr_pjrt_unload(hr_program *p);

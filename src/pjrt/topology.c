@@ -12,6 +12,7 @@ struct hr_pjrt_topology {
     const PJRT_Api *api;
     PJRT_TopologyDescription *topology; /* owned */
     hr_hlo_options hlo;                 /* nothing can be tried here: what every plugin takes */
+    size_t devices;                     /* replicas of each program */
     char plugin[256], name[64], platform[64], version[192];
 };
 
@@ -85,6 +86,7 @@ hr_status hr_pjrt_topology_create(const hr_pjrt_options *opt, const char *name,
     set_environment();
     hr_pjrt_keep_text(t->plugin, sizeof t->plugin, opt->plugin, strlen(opt->plugin));
     t->hlo.attention_custom_call = opt->attention_custom_call;
+    t->devices = opt->devices > 1 ? (size_t)opt->devices : 1;
     hr_pjrt_keep_text(t->name, sizeof t->name, name, strlen(name));
     hr_status st = hr_pjrt_plugin_open(opt->plugin, &t->api);
     if (!st) st = check_members(t->api);
@@ -154,11 +156,10 @@ static hr_status read_sizes(const hr_pjrt_topology *t, PJRT_Executable *x, hr_pj
     return HR_OK;
 }
 
-/* CompileOptionsProto { executable_build_options { num_replicas: 1 num_partitions: 1 } }. */
-static const char compile_options[] = { 0x1a, 0x04, 0x20, 0x01, 0x28, 0x01 };
-
 static hr_status compile(const hr_pjrt_topology *t, const hr_buf *text, hr_pjrt_compiled *out)
 {
+    char options[HR_PJRT_OPTION_BYTES];
+    hr_pjrt_compile_options(t->devices, options);
     PJRT_Program program = { .struct_size = PJRT_Program_STRUCT_SIZE,
                              .code = text->p,
                              .code_size = text->n,
@@ -167,8 +168,8 @@ static hr_status compile(const hr_pjrt_topology *t, const hr_buf *text, hr_pjrt_
     PJRT_Compile_Args args = { .struct_size = PJRT_Compile_Args_STRUCT_SIZE,
                                .topology = t->topology,
                                .program = &program,
-                               .compile_options = compile_options,
-                               .compile_options_size = sizeof compile_options };
+                               .compile_options = options,
+                               .compile_options_size = sizeof options };
     double start = hr_now_s();
     HR_TRY(hr_pjrt_error(t->api, t->api->PJRT_Compile(&args), "compile"));
     out->seconds = hr_now_s() - start;
