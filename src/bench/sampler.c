@@ -16,8 +16,9 @@ enum { TURNS = 4 };
 /* What one batch took, seconds. */
 typedef struct batch_times {
     int64_t rows;
-    double warm_up; /* compile and first run of head and sampler */
-    double head;    /* medians */
+    size_t weight_bytes; /* on the device */
+    double warm_up;      /* compile and first run of head and sampler */
+    double head;         /* medians */
     double both[HR_BENCH_CASE_COUNT], alone[HR_BENCH_CASE_COUNT];
     double turn[TURNS]; /* everything, head and sampler, a median of each turn */
 } batch_times;
@@ -27,7 +28,7 @@ typedef struct bench {
     hr_buf *text;
     hr_json_writer *json;
     const char *device;
-    hr_backend *backend;
+    hr_device on;
     batch_times *times; /* [n_batch_sizes] of the table at hand */
     hr_bench_progress shown;
     double start;
@@ -104,6 +105,7 @@ static hr_status run_batch(bench *b, hr_bench_rig *shape, int64_t rows, batch_ti
     r.rows = t->rows = rows;
     hr_status st = hr_bench_rig_open(&r);
     t->warm_up = r.compile_s[HR_BENCH_BOTH];
+    t->weight_bytes = r.backend->v->weight_bytes(r.backend);
     double first;
     if (!st) st = hr_bench_rig_run(&r, HR_BENCH_BOTH, &first);
     if (!st) t->warm_up += first;
@@ -222,6 +224,7 @@ static void add_json(bench *b, const hr_bench_rig *r)
         hr_json_add_i64(w, "hidden_size", r->hidden);
         hr_json_add_i64(w, "vocab_size", r->vocab);
         hr_json_add_i64(w, "batch_size", t->rows);
+        hr_json_add_i64(w, "weight_bytes", (int64_t)t->weight_bytes);
         hr_json_add_f64(w, "warm_up_s", t->warm_up);
         hr_json_add_f64(w, "head_s", t->head);
         add_cases(w, "head_and_sampler_s", t->both);
@@ -236,25 +239,33 @@ static void add_json(bench *b, const hr_bench_rig *r)
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
-static hr_status run_shape(bench *b, hr_bench_rig *shape)
+/* A backend reads a weight once and keeps it, so each head has a backend of its own. */
+static hr_status run_shape(bench *b, hr_bench_head head, int64_t hidden, int64_t vocab)
 {
-    shape->backend = b->backend;
-    for (size_t i = 0; i < b->o->n_batch_sizes; i++)
-        HR_TRY(run_batch(b, shape, b->o->batch_sizes[i], &b->times[i]));
-    add_table(b, shape);
-    add_json(b, shape);
-    return HR_OK;
+    hr_bench_weights weights;
+    hr_backend *backend;
+    hr_bench_weights_make(&weights, head, hidden, vocab);
+    HR_TRY(hr_device_create(&b->on, &b->o->engine, &backend));
+    hr_bench_rig shape = { .backend = backend,
+                           .head = head,
+                           .hidden = hidden,
+                           .vocab = vocab,
+                           .weight = &weights.matrix };
+    hr_status st = HR_OK;
+    for (size_t i = 0; !st && i < b->o->n_batch_sizes; i++)
+        st = run_batch(b, &shape, b->o->batch_sizes[i], &b->times[i]);
+    if (!st) add_table(b, &shape);
+    if (!st) add_json(b, &shape);
+    hr_backend_destroy(backend);
+    return st;
 }
 
 static hr_status run_head(bench *b, hr_bench_head head)
 {
-    for (size_t h = 0; h < b->o->n_hidden_sizes; h++)
-        for (size_t v = 0; v < b->o->n_vocab_sizes; v++) {
-            hr_bench_rig shape = { .head = head,
-                                   .hidden = b->o->hidden_sizes[h],
-                                   .vocab = b->o->vocab_sizes[v] };
-            HR_TRY(run_shape(b, &shape));
-        }
+    const hr_bench_sampler_options *o = b->o;
+    for (size_t h = 0; h < o->n_hidden_sizes; h++)
+        for (size_t v = 0; v < o->n_vocab_sizes; v++)
+            HR_TRY(run_shape(b, head, o->hidden_sizes[h], o->vocab_sizes[v]));
     return HR_OK;
 }
 
@@ -286,20 +297,15 @@ static hr_status find_head(const char *name, hr_bench_head *out)
 static hr_status run_device(bench *b, const char *name)
 {
     char head[32];
-    hr_device device;
     hr_bench_head which;
     bool plugin = strcmp(name, "cpu") && strcmp(name, "ref");
-    HR_TRY(hr_device_parse(name, plugin ? b->o->engine.device_options : NULL, &device));
-    HR_TRY(hr_device_create(&device, &b->o->engine, &b->backend));
+    HR_TRY(hr_device_parse(name, plugin ? b->o->engine.device_options : NULL, &b->on));
     b->device = name;
-    hr_status st = HR_OK;
-    for (size_t i = 0; !st && nth_name(b->o->heads, i, head, sizeof head); i++) {
-        st = find_head(head, &which);
-        if (!st) st = run_head(b, which);
+    for (size_t i = 0; nth_name(b->o->heads, i, head, sizeof head); i++) {
+        HR_TRY(find_head(head, &which));
+        HR_TRY(run_head(b, which));
     }
-    hr_backend_destroy(b->backend);
-    b->backend = NULL;
-    return st;
+    return HR_OK;
 }
 
 static hr_status check(const hr_bench_sampler_options *o)

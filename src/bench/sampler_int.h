@@ -63,7 +63,7 @@ typedef struct hr_bench_rig {
     hr_backend *backend; /* borrowed */
     int64_t rows, hidden, vocab;
     hr_bench_head head;
-    hr_weight weight, scale;
+    const hr_weight *weight; /* [vocab,hidden]; outlives the backend, which reads it once */
     hr_sampler_options options;
     hr_buffer *tables[3]; /* counts, allowed, grammar */
     hr_bench_program program[HR_BENCH_PROGRAMS];
@@ -71,6 +71,12 @@ typedef struct hr_bench_rig {
     hr_sampling_inputs *inputs;
     hr_arena arena; /* states of the case that is set */
 } hr_bench_rig;
+
+/* Random weights of a head; they stay where they are made. */
+typedef struct hr_bench_weights {
+    hr_weight matrix, scale;
+} hr_bench_weights;
+void hr_bench_weights_make(hr_bench_weights *w, hr_bench_head head, int64_t hidden, int64_t vocab);
 
 /* Compiles the programs and puts random hidden states into place. Borrows the backend. */
 HR_MUST_USE hr_status hr_bench_rig_open(hr_bench_rig *r);

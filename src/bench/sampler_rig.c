@@ -57,18 +57,18 @@ static hr_status read_scale(const hr_weight *w, int64_t first, int64_t count, vo
     return HR_OK;
 }
 
-static void make_weights(hr_bench_rig *r)
+void hr_bench_weights_make(hr_bench_weights *w, hr_bench_head head, int64_t hidden, int64_t vocab)
 {
     static const hr_format formats[] = { HR_FORMAT_F32, HR_FORMAT_BF16, HR_FORMAT_I8C };
-    r->scale = (hr_weight){ .name = "head.scale",
-                            .shape = HR_SHAPE(r->vocab),
+    w->scale = (hr_weight){ .name = "head.scale",
+                            .shape = HR_SHAPE(vocab),
                             .format = HR_FORMAT_F32,
                             .read_rows = read_scale,
-                            .source = &r->weight };
-    r->weight = (hr_weight){ .name = "head",
-                             .shape = HR_SHAPE(r->vocab, r->hidden),
-                             .format = formats[r->head],
-                             .scale = r->head == HR_BENCH_HEAD_W8A8 ? &r->scale : NULL,
+                            .source = &w->matrix };
+    w->matrix = (hr_weight){ .name = "head",
+                             .shape = HR_SHAPE(vocab, hidden),
+                             .format = formats[head],
+                             .scale = head == HR_BENCH_HEAD_W8A8 ? &w->scale : NULL,
                              .read_rows = read_rows };
 }
 
@@ -78,7 +78,7 @@ static hr_value *build_head(hr_graph *g, const hr_bench_rig *r)
 {
     hr_value *x =
         hr_graph_input(g, "selected", HR_DTYPE_F32, HR_SHAPE(r->rows, r->hidden), HR_LIVE_ROWS);
-    hr_value *w = hr_graph_weight(g, &r->weight), *scale;
+    hr_value *w = hr_graph_weight(g, r->weight), *scale;
     if (r->head != HR_BENCH_HEAD_W8A8) return hr_op_linear(g, x, w, NULL, HR_DTYPE_F32);
     x = hr_op_quantise_rows(g, x, (int32_t)r->hidden, &scale);
     return hr_op_linear_q8(g, x, scale, w, NULL, HR_DTYPE_F32);
@@ -240,7 +240,6 @@ hr_status hr_bench_rig_open(hr_bench_rig *r)
 {
     r->options =
         (hr_sampler_options){ .vocab = r->vocab, .slots = r->rows + 1, .max_logprobs = 20 };
-    make_weights(r);
     HR_TRY(hr_sampling_inputs_create(&r->options, r->rows, &r->inputs));
     HR_TRY(make_tables(r));
     for (int i = 0; i < HR_BENCH_PROGRAMS; i++) HR_TRY(make_program(r, i));

@@ -680,7 +680,8 @@ def test_sampler(tmp_path):
     got = json.loads(file.read_text())
     assert [(g["head"], g["batch_size"]) for g in got] == [
         (head, batch) for head in ("float32", "bfloat16", "w8a8") for batch in (1, 3)]
-    for g in got:
+    for g, size in zip(got, (4, 4, 2, 2, 1, 1)):
+        assert size * 64 * 2048 <= g["weight_bytes"] < 1.3 * size * 64 * 2048 + 8192, g["head"]
         assert (g["device"], g["hidden_size"], g["vocab_size"]) == ("cpu", 64, 2048)
         for kind in "head_and_sampler_s", "sampler_s":
             assert list(g[kind]) == CASES and min(g[kind].values()) > 0
