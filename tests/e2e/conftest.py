@@ -55,6 +55,10 @@ def small_packaged_model():
         make_tiny.like_packaged(SMOLLM2, PACKAGED)
 
 
+# Where programs take a second each to compile: few of them.
+STEPS = ["--max-num-batched-tokens", 64] if DEVICE else []
+
+
 def placed(command, *arguments):
     """A command line, on the leg's device where it computes and names no other."""
     own = {"--device", "--isa", "--threads"} & set(arguments)

@@ -3,14 +3,14 @@ company, chunked, on one thread or two, after preemption, under any token budget
 import json
 
 import pytest
-from conftest import Bits, generate, headrace
+from conftest import STEPS, Bits, generate, headrace
 
 import make_tiny
 
 WANT = ["--seed", 7, "--temperature", 0.9, "--top-p", 0.95, "--frequency-penalty", 0.4,
         "--repetition-penalty", 1.1, "--min-tokens", 5, "--logprobs", 4, "--prompt-logprobs", 3,
         "--max-tokens", 40]
-SMALL = ["--max-num-seqs", 16, "--max-model-len", 256]
+SMALL = ["--max-num-seqs", 16, "--max-model-len", 256, *STEPS]
 
 
 @pytest.fixture(scope="module")

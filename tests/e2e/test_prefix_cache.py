@@ -4,13 +4,13 @@ import json
 import re
 
 import pytest
-from conftest import Bits, generate, headrace
+from conftest import STEPS, Bits, generate, headrace
 
 import make_tiny
 
 OFF = "--no-enable-prefix-caching"
 WANT = ["--seed", 11, "--temperature", 0.8, "--frequency-penalty", 0.3, "--logprobs", 3,
-        "--max-tokens", 30, "--max-num-seqs", 16, "--max-model-len", 256]
+        "--max-tokens", 30, "--max-num-seqs", 16, "--max-model-len", 256, *STEPS]
 
 
 @pytest.fixture(scope="module")
