@@ -52,7 +52,11 @@ def one_bucket(tokens, requests):
 
 # The legs that the engine's and the server's suites run on (HEADRACE_TEST_DEVICE, see
 # e2e/conftest.py): a plugin, what its commands are given, and which suites.
-SUITES = {"pjrt": ("pjrt", [], ["tests/e2e"])}
+SUITES = {
+    "pjrt": ("pjrt", [], ["tests/e2e"]),
+    "pjrt-2": ("pjrt", ["--tensor-parallel-size", "2", "--device-option", "cpu_device_count=2"],
+               ["tests/e2e/test_openai.py", "tests/e2e/test_prefix_cache.py"]),
+}
 
 
 def suite_flags(leg):
