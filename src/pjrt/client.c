@@ -1,7 +1,9 @@
-/* The client: a plugin's devices, what it says of them, and the backend over the first one.
+/* The client: a plugin's devices, what it says of them, and the backend over the first ones.
  *
  * Created on any thread, used by the engine thread. Order of ends: programs and buffers are gone
  * when the backend is destroyed; then its weights, then the client. */
+#include <stdio.h>
+
 #include "base/log.h"
 #include "pjrt/pjrt_int.h"
 
@@ -100,6 +102,16 @@ static hr_status read_platform(hr_pjrt *b)
     return HR_OK;
 }
 
+static hr_status too_few(const hr_pjrt *b, size_t n)
+{
+    char how[96] = "";
+    if (!strcmp(b->platform, "cpu"))
+        snprintf(how, sizeof how,
+                 "; --device-option cpu_device_count=%zu makes more of a processor", b->devices);
+    return hr_fail(HR_INVALID_ARGUMENT, "%zu devices are wanted, platform %s has %zu here%s",
+                   b->devices, b->platform, n, how);
+}
+
 static hr_status find_devices(hr_pjrt *b)
 {
     PJRT_Client_AddressableDevices_Args args = {
@@ -110,12 +122,7 @@ static hr_status find_devices(hr_pjrt *b)
     HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_Client_AddressableDevices(&args), "devices"));
     size_t n = args.num_addressable_devices;
     if (!n) return hr_fail(HR_UNAVAILABLE, "pjrt: platform %s has no device here", b->platform);
-    if (n < b->devices)
-        return hr_fail(HR_INVALID_ARGUMENT, "%zu devices are wanted, platform %s has %zu%s",
-                       b->devices, b->platform, n,
-                       strcmp(b->platform, "cpu") ? ""
-                                                  : " (its client's option cpu_device_count "
-                                                    "says how many)");
+    if (n < b->devices) return too_few(b, n);
     b->device = args.addressable_devices;
     hr_log(HR_LOG_INFO, "pjrt: platform %s (%s), PJRT API %d.%d, %zu device%s", b->platform,
            b->version, b->api->pjrt_api_version.major_version,

@@ -41,14 +41,14 @@ def test_gguf_float_activations(files, kind):  # noqa: F811
     compare(*files("gguf_file", "llama", kind), "pjrt", "float")
 
 
-def check_8_bit(model, config, tensors, device):
+def check_8_bit(model, config, tensors, device, *more):
     """A value beside the edge of a rounding step may fall to either side, by the order of a float32
     sum alone, and everything after it follows: NumPy's own float32 is 0.4 of the steps' effect off
     the truth in one of these models. So the truth must be nearer than what it is without steps, which
     is where an engine would be that left them out; single ops are held to tight bounds elsewhere."""
     truth = reference.Model(config, tensors, np.float64, "int8").logprobs(PROMPT)[:-1]
     plain = reference.Model(config, tensors, np.float64, "float").logprobs(PROMPT)[:-1]
-    ours, answer = run(model, device)
+    ours, answer = run(model, device, *more)
     native, _ = run(model, "ref")
     assert answer["numerics"]["rows"] == "int8 per 32"
     for other in truth, native:

@@ -19,13 +19,14 @@ struct PJRT_Event {
 };
 struct PJRT_Buffer {
     size_t bytes;
+    PJRT_Device *on;
     unsigned char data[];
 };
 struct PJRT_Client {
     int id;
 };
 struct PJRT_LoadedExecutable {
-    size_t results;
+    size_t results, replicas;
 };
 struct PJRT_Executable {
     size_t results;
@@ -41,8 +42,10 @@ struct PJRT_DeviceDescription {
 };
 
 static stub_state state = { .results = 1 };
-static struct PJRT_Device the_device;
-static PJRT_Device *const devices[] = { &the_device };
+enum { DEVICES = 3 };
+static struct PJRT_Device all[DEVICES];
+static PJRT_Device *const devices[] = { &all[0], &all[1], &all[2] };
+static PJRT_Device *const backwards[] = { &all[2], &all[1], &all[0] };
 static struct PJRT_DeviceDescription the_description;
 
 stub_state *stub_get_state(void)
@@ -165,7 +168,7 @@ static PJRT_Error *addressable(PJRT_Client_AddressableDevices_Args *a)
 {
     COUNT();
     a->addressable_devices = devices;
-    a->num_addressable_devices = state.no_devices ? 0 : 1;
+    a->num_addressable_devices = state.no_devices ? 0 : state.devices ? state.devices : 1;
     return NULL;
 }
 
@@ -179,6 +182,15 @@ static PJRT_Error *compile(PJRT_Client_Compile_Args *a)
     if (nth == state.fail_compile || (state.meet && !state.met)) return fail();
     a->executable = give(sizeof *a->executable);
     a->executable->results = state.results;
+    a->executable->replicas = (size_t)a->compile_options[3];
+    return NULL;
+}
+
+static PJRT_Error *loaded_devices(PJRT_LoadedExecutable_AddressableDevices_Args *a)
+{
+    COUNT();
+    a->addressable_devices = state.backwards ? backwards : devices;
+    a->num_addressable_devices = a->executable->replicas;
     return NULL;
 }
 
@@ -238,6 +250,7 @@ static PJRT_Error *from_host(PJRT_Client_BufferFromHostBuffer_Args *a)
     for (size_t i = 0; i < a->num_dims; i++) bytes *= (size_t)a->dims[i];
     a->buffer = give(sizeof *a->buffer + bytes);
     a->buffer->bytes = bytes;
+    a->buffer->on = a->device;
     memcpy(a->buffer->data, a->data, bytes);
     a->done_with_host_buffer = new_event();
     return NULL;
@@ -345,17 +358,24 @@ static PJRT_Error *get_executable(PJRT_LoadedExecutable_GetExecutable_Args *a)
     return NULL;
 }
 
-/* Every result is a copy of the first argument. */
+/* Every result is a copy of the device's first argument. A list for each replica, of buffers on its
+ * device alone: anything else fails. */
 static PJRT_Error *execute(PJRT_LoadedExecutable_Execute_Args *a)
 {
     COUNT();
-    const PJRT_Buffer *from = a->argument_lists[0][0];
-    for (size_t i = 0; i < state.results; i++) {
-        PJRT_Buffer *to = give(sizeof *to + from->bytes);
-        memcpy(to, from, sizeof *to + from->bytes);
-        a->output_lists[0][i] = to;
+    if (a->num_devices != a->executable->replicas) return fail();
+    for (size_t d = 0; d < a->num_devices; d++)
+        for (size_t i = 0; i < a->num_args; i++)
+            if (a->argument_lists[d][i]->on != devices[d]) return fail();
+    for (size_t d = 0; d < a->num_devices; d++) {
+        const PJRT_Buffer *from = a->argument_lists[d][0];
+        for (size_t i = 0; i < state.results; i++) {
+            PJRT_Buffer *to = give(sizeof *to + from->bytes);
+            memcpy(to, from, sizeof *to + from->bytes);
+            a->output_lists[d][i] = to;
+        }
+        a->device_complete_events[d] = new_event();
     }
-    a->device_complete_events[0] = new_event();
     return NULL;
 }
 
@@ -478,6 +498,7 @@ const PJRT_Api *GetPjrtApi(void)
         .PJRT_Executable_NumOutputs = num_outputs,
         .PJRT_LoadedExecutable_Destroy = loaded_destroy,
         .PJRT_LoadedExecutable_GetExecutable = get_executable,
+        .PJRT_LoadedExecutable_AddressableDevices = loaded_devices,
         .PJRT_LoadedExecutable_Execute = execute,
         .PJRT_Buffer_Destroy = buffer_destroy,
         .PJRT_Buffer_ToHostBuffer = to_host,

@@ -10,6 +10,8 @@ typedef struct stub_state {
     _Atomic int calls, events;
     _Atomic int alive; /* errors, events, buffers, programs, clients given out, not taken back */
     int no_devices;    /* the client has none */
+    size_t devices;    /* of the client, at most 3; 0 = 1 */
+    int backwards;     /* a program's replicas are not in the order of the devices */
     int64_t memory;    /* bytes in use of the device, of twice as many; 0 = it does not count */
     size_t results;    /* of every program */
 

@@ -77,9 +77,12 @@ typedef struct rig {
     hr_event done;
 } rig;
 
+static int devices = 1; /* of the backends that are opened */
+
 static hr_status rig_open(rig *r, const char *plugin)
 {
-    hr_pjrt_options o = { .plugin = plugin, .compile_threads = -1 }; /* calls in a known order */
+    hr_pjrt_options o = { .plugin = plugin, .devices = devices };
+    o.compile_threads = -1; /* calls in a known order */
     *r = (rig){ 0 };
     return plugin ? hr_pjrt_backend_create(&o, &r->b) : hr_ref_backend_create(&r->b);
 }
@@ -191,12 +194,12 @@ static void test_bad_client(void **state)
 /* Every call fails in turn: the stub's own sentence comes back, and nothing is left behind. */
 static void test_each_call(void **state)
 {
-    (void)state;
     stub_state *s = stub();
     float cache[CACHE];
     int n = 1;
+    devices = *(int *)*state;
     for (;; n++) {
-        *s = (stub_state){ .results = 1, .fail_at = n };
+        *s = (stub_state){ .results = 1, .devices = 3, .fail_at = n };
         hr_status st = rig_all(STUB, cache);
         assert_int_equal(s->alive, 0);
         if (s->calls < n) {
@@ -206,7 +209,8 @@ static void test_each_call(void **state)
         assert_int_equal(st, HR_UNAVAILABLE);
         assert_non_null(strstr(hr_message(), "the stub was told to fail"));
     }
-    assert_in_range(n, 20, 200);
+    assert_in_range(n, 20 * devices, 200);
+    devices = 1;
     assert_true(cache[0] == 50 && cache[2] == 2); /* the stub gives the cache back as it was put */
 }
 
@@ -237,14 +241,14 @@ static void dry_free(void *self, void *p)
 
 static void test_short_memory(void **state)
 {
-    (void)state;
     static const hr_allocator dry = { dry_alloc, dry_realloc, dry_free, NULL };
+    devices = *(int *)*state;
     stub_state *s = stub();
     float cache[CACHE];
     hr_status st = HR_RESOURCE_EXHAUSTED;
     int n = 0;
     for (; st; n++) {
-        *s = (stub_state){ .results = 1 };
+        *s = (stub_state){ .results = 1, .devices = 3 };
         memory_left = n;
         memory_held = 0;
         hr_set_allocator(&dry);
@@ -255,6 +259,7 @@ static void test_short_memory(void **state)
         assert_int_equal(s->alive, 0);
     }
     assert_in_range(n, 10, 400);
+    devices = 1;
 }
 
 static void test_describe(void **state)
@@ -340,34 +345,36 @@ static void check_lost(rig *r)
     assert_int_equal(hr_buffer_put(r->b, r->in[1], cache, 8), HR_OK); /* not the others */
 }
 
+/* The call, then the event of each device. */
 static void test_failed_execute(void **state)
 {
-    (void)state;
     stub_state *s = stub();
-    for (int late = 0; late < 2; late++) {
+    devices = *(int *)*state;
+    for (int late = 0; late <= devices; late++) {
         rig r;
-        *s = (stub_state){ .results = 1 };
+        *s = (stub_state){ .results = 1, .devices = 3 };
         assert_int_equal(rig_open(&r, STUB), HR_OK);
         assert_int_equal(rig_make(&r), HR_OK);
         assert_int_equal(rig_put(&r), HR_OK);
-        if (late) s->fail_event = s->events + 1;
+        if (late) s->fail_event = s->events + late;
         else s->fail_at = s->calls + 1;
         assert_int_equal(rig_execute(&r), HR_UNAVAILABLE);
         check_lost(&r);
         rig_close(&r);
         assert_int_equal(s->alive, 0);
     }
+    devices = 1;
 }
 
 /* More runs under way than the room keeps count of: the rest are awaited at once. */
 static void test_many_under_way(void **state)
 {
-    (void)state;
     enum { RUNS = 20 };
     stub_state *s = stub();
     hr_event done[RUNS];
     rig r;
-    *s = (stub_state){ .results = 1 };
+    devices = *(int *)*state;
+    *s = (stub_state){ .results = 1, .devices = 3 };
     assert_int_equal(rig_open(&r, STUB), HR_OK);
     assert_int_equal(rig_make(&r), HR_OK);
     hr_execute_args a = { .inputs = r.in, .outputs = r.in };
@@ -378,6 +385,31 @@ static void test_many_under_way(void **state)
     assert_int_equal(rig_execute(&r), HR_OK);
     assert_int_equal(hr_alloc_count(), before); /* a step allocates nothing of ours */
     rig_close(&r);
+    assert_int_equal(s->alive, 0);
+    devices = 1;
+}
+
+static void test_devices(void **state)
+{
+    (void)state;
+    rig r;
+    stub_state *s = stub();
+    hr_buf text = { 0 };
+    devices = 3;
+    *s = (stub_state){ .results = 1, .devices = 2 };
+    assert_int_equal(rig_open(&r, STUB), HR_INVALID_ARGUMENT);
+    assert_non_null(strstr(hr_message(), "3 devices are wanted, platform stub has 2"));
+    *s = (stub_state){ .results = 1, .devices = 3, .backwards = 1 };
+    assert_int_equal(rig_open(&r, STUB), HR_OK);
+    assert_int_equal(rig_make(&r), HR_INTERNAL);
+    assert_non_null(strstr(hr_message(), "other devices than the first 3"));
+    r.b->v->numerics(r.b, &text);
+    assert_non_null(strstr(hr_buf_c(&text), "\"devices\":3"));
+    hr_buf_deinit(&text);
+    rig_close(&r);
+    devices = 128;
+    assert_int_equal(rig_open(&r, STUB), HR_INVALID_ARGUMENT);
+    devices = 1;
     assert_int_equal(s->alive, 0);
 }
 
@@ -449,17 +481,23 @@ static void test_xla_cpu_options(void **state)
 
 int main(void)
 {
+    static int one = 1, three = 3;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_plugin),
         cmocka_unit_test(test_bad_client),
-        cmocka_unit_test(test_each_call),
-        cmocka_unit_test(test_short_memory),
+        { "test_each_call, one device", test_each_call, NULL, NULL, &one },
+        { "test_each_call, three devices", test_each_call, NULL, NULL, &three },
+        { "test_short_memory, one device", test_short_memory, NULL, NULL, &one },
+        { "test_short_memory, three devices", test_short_memory, NULL, NULL, &three },
         cmocka_unit_test(test_describe),
         cmocka_unit_test(test_device_memory),
         cmocka_unit_test(test_wrong_number_of_results),
         cmocka_unit_test(test_names),
-        cmocka_unit_test(test_failed_execute),
-        cmocka_unit_test(test_many_under_way),
+        { "test_failed_execute, one device", test_failed_execute, NULL, NULL, &one },
+        { "test_failed_execute, three devices", test_failed_execute, NULL, NULL, &three },
+        { "test_many_under_way, one device", test_many_under_way, NULL, NULL, &one },
+        { "test_many_under_way, three devices", test_many_under_way, NULL, NULL, &three },
+        cmocka_unit_test(test_devices),
         cmocka_unit_test(test_xla_cpu),
         cmocka_unit_test(test_xla_cpu_in_place),
         cmocka_unit_test(test_xla_cpu_devices),
