@@ -108,17 +108,16 @@ def test_refusals(files, flags, says):  # noqa: F811
 
 
 def test_heads_that_do_not_fit(tmp_path):
-    """6 heads over 2 key/value heads on 3 devices: a device would need one and a half of them."""
+    """6 heads over 2 key/value heads on 3 devices, where one device would need both; 383 columns."""
     config = {**make_tiny.LLAMA, "num_attention_heads": 6, "hidden_size": 192,
               "intermediate_size": 384}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    r = headrace("plan", tmp_path, "--load-format", "dummy", "--device", plugins.device("pjrt"), *split(3))
-    assert r.returncode == 1 and "2 key/value heads cannot be dealt to 3 devices" in r.stderr, r.stderr
-    config["intermediate_size"] = 383
-    config["num_key_value_heads"] = 6
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    r = headrace("plan", tmp_path, "--load-format", "dummy", "--device", plugins.device("pjrt"), *split(3))
-    assert r.returncode == 1 and "383 columns of the MLP" in r.stderr, r.stderr
+    for change, says in (
+            ({}, "2 key/value heads cannot be dealt to 3 devices"),
+            ({"num_key_value_heads": 6, "intermediate_size": 383}, "383 columns of the MLP")):
+        (tmp_path / "config.json").write_text(json.dumps(config | change))
+        r = headrace("plan", tmp_path, "--load-format", "dummy", "--device", plugins.device("pjrt"),
+                     *split(3))
+        assert r.returncode == 1 and says in r.stderr, r.stderr
 
 
 def test_smollm2(smollm2):
