@@ -418,6 +418,38 @@ def test_reshape_and_gather_rows(runner, rng):
     assert np.array_equal(got[:4], x[[5, 0, 0, 5]]) and not got[4:].any()
 
 
+# ---- between devices: alone here, several in tests/unit/test_collectives.c -------------------------
+
+
+@pytest.mark.parametrize("out", FLOATS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_all_reduce_of_one_device(runner, rng, dtype, out):
+    x, x64 = tensor(rng, (6, 37), dtype)
+    bias = rng.normal(size=37).astype(np.float32)
+    for b in None, bias:
+        (got,) = runner.run("all_reduce", [Input(x, dtype, "tokens"), None if b is None else Const(b)],
+                            {"group": 1, "dtype": out}, {"tokens": 5})
+        y = rounded(x64, out)
+        y = y if b is None else rounded(y + rounded(bias, out), out)
+        assert np.array_equal(decode(got[:5], out), y[:5])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", [0, 1, 36, 37])
+def test_all_gather_of_one_device(runner, rng, dtype, n):
+    x, _ = tensor(rng, (6, 37), dtype)
+    (got,) = runner.run("all_gather", [Input(x, dtype, "tokens")], {"group": 1, "n": n}, {"tokens": 5})
+    assert np.array_equal(got[:5], x[:5, :n or 37])
+
+
+@pytest.mark.parametrize("op,attrs,says", [
+    ("all_reduce", {"group": 0, "dtype": "f32"}, "a group of 0 devices"),
+    ("all_gather", {"group": 1, "n": 38}, "38 of 37 columns")])
+def test_groups_that_are_none(runner, op, attrs, says):
+    with pytest.raises(OpError, match=says):
+        runner.run(op, [Input(np.zeros((2, 37), np.float32))], attrs)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("cache_dtype", FLOATS)
 def test_kv_write(runner, rng, dtype, cache_dtype):

@@ -69,6 +69,19 @@ def test_bfloat16(files):  # noqa: F811
     assert rms(ours - truth) <= 4 * rms(half - truth), (rms(ours - truth), rms(half - truth))
 
 
+@pytest.mark.skipif(bool(plugins.lacking("pjrt-newer")), reason=str(plugins.lacking("pjrt-newer")))
+def test_newer_plugin_and_kept_programs(files, tmp_path):  # noqa: F811
+    """Programs for two devices come back from the cache, for two devices; one device's are others."""
+    model, config, tensors = files("hf", "llama")
+    truth = reference.Model(config, tensors).logprobs(PROMPT)[:-1]
+    single = reference.Model(config, tensors, np.float32).logprobs(PROMPT)[:-1]
+    folder = "--compile-cache", tmp_path
+    for n, programs in (2, 5), (2, 5), (1, 10):
+        ours, _ = run(model, "pjrt-newer", "--dtype", "float32", *folder, *split(n))
+        assert rms(ours - truth) <= 4 * rms(single - truth)
+        assert len([f for f in tmp_path.iterdir() if f.stat().st_size > 4096]) == programs
+
+
 def plan(model, *more):
     r = headrace("plan", model, "--json", "--max-num-seqs", 4, "--max-num-batched-tokens", 32,
                  "--max-model-len", 64, "--dtype", "float32", "--device", plugins.device("pjrt"), *more)
