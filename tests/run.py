@@ -209,6 +209,9 @@ def devices(totals):
            "HEADRACE_BED_COMPILED": plugins.compiled()}
     for test in DEVICE_TESTS:
         cmocka(totals, f"{test} on pjrt", [f"build/release/{test}"], env)
+        if test != "test_preemption":  # the longest
+            cmocka(totals, f"{test} on pjrt-2", [f"build/release/{test}"],
+                   {**env, "HEADRACE_BED_PAIR": "1"})
 
 
 def sanitizers(totals):

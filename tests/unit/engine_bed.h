@@ -21,8 +21,9 @@ static const char bed_config[] =
     "\"hidden_act\": \"silu\", \"tie_word_embeddings\": false, \"bos_token_id\": 256,"
     "\"eos_token_id\": 257, \"torch_dtype\": \"float32\"}";
 
-/* Bytes of a KV block of 16 tokens of that model: two layers, k and v, two heads of 16 floats. */
-#define BED_BLOCK_BYTES (2 * 2 * 2 * 16 * 4 * 16)
+/* Bytes of a KV block of 16 tokens of that model: two layers, k and v, two heads of 16 floats, of
+ * which each of a pair of devices has one. */
+#define BED_BLOCK_BYTES (2 * 2 * (getenv("HEADRACE_BED_PAIR") ? 1 : 2) * 16 * 4 * 16)
 
 static const char bed_template[] =
     "{%- for m in messages %}<|im_start|>{{ m.role }}\\n{{ m.content }}<|im_end|>{% endfor %}"
@@ -70,13 +71,18 @@ static inline int bed_setup(void **state)
 }
 
 /* HEADRACE_BED_DEVICE runs the suites on another device, "pjrt:PATH"; its programs of fixed shapes
- * are compiled into HEADRACE_BED_COMPILED, a folder. */
+ * are compiled into HEADRACE_BED_COMPILED, a folder. HEADRACE_BED_PAIR=1 has two of XLA's CPU
+ * devices share the model. */
 static inline void bed_place(headrace_options *o)
 {
     if (!getenv("HEADRACE_BED_DEVICE")) return;
     o->device = getenv("HEADRACE_BED_DEVICE");
     o->compile_cache = getenv("HEADRACE_BED_COMPILED");
     o->dtype = "float32";
+    if (getenv("HEADRACE_BED_PAIR")) {
+        o->device_options = "cpu_device_count=2";
+        o->tensor_parallel_size = 2;
+    }
     o->threads = 0; /* the native backend's */
 }
 
