@@ -235,7 +235,7 @@ typedef struct headrace_info {
     int64_t max_model_len, vocab_size, max_num_seqs, max_num_batched_tokens, kv_blocks, block_size;
     int64_t programs, programs_cached; /* cached: compiled by an earlier process */
     double load_s, compile_s; /* reading and packing weights; building, compiling, warming up */
-    size_t weight_bytes, kv_bytes, peak_bytes;
+    size_t weight_bytes, kv_bytes, peak_bytes; /* here and below: of one device */
     size_t buffer_bytes, code_bytes; /* inputs, outputs, sampler tables; programs, 0 = not told */
     size_t device_bytes_in_use, device_bytes_limit; /* as a plugin's device said when the engine was
                                                        ready; 0 = it does not */
