@@ -1,14 +1,10 @@
-/* Buffers and weights on the devices: one of each on every device.
+/* Buffers: one on every device.
  *
  * Engine thread. PJRT buffers never change: whoever writes makes a new one, so hr_buffer is a name
  * whose device buffer is replaced, by a put or by an execute. Copies are whole; a shorter one goes
- * through bounce memory that is made once. Weights are read and uploaded by the first program that
- * wants them and shared by the rest. */
+ * through bounce memory that is made once. */
 #include "base/sync.h"
 #include "pjrt/pjrt_int.h"
-
-/* The alignment at which plugins copy, and may take memory, without a detour. */
-enum { ALIGNMENT = 64 };
 
 static PJRT_Buffer_Type element_type(hr_hlo_type t)
 {
@@ -38,8 +34,8 @@ void hr_pjrt_buffer_free(hr_pjrt *b, PJRT_Buffer *x)
     if (x) hr_pjrt_ignore(b->api, b->api->PJRT_Buffer_Destroy(&args));
 }
 
-hr_status hr_pjrt_upload(hr_pjrt *b, size_t device, const void *host, const hr_hlo_shape *shape,
-                         PJRT_Buffer **out)
+hr_status hr_pjrt_lend(hr_pjrt *b, size_t device, const void *host, const hr_hlo_shape *shape,
+                       bool zero_copy, PJRT_Buffer **out, PJRT_Event **held)
 {
     PJRT_Client_BufferFromHostBuffer_Args args = {
         .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE,
@@ -48,54 +44,28 @@ hr_status hr_pjrt_upload(hr_pjrt *b, size_t device, const void *host, const hr_h
         .type = element_type(shape->type),
         .dims = shape->dim,
         .num_dims = (size_t)shape->rank,
-        .host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall,
+        .host_buffer_semantics = zero_copy ? PJRT_HostBufferSemantics_kImmutableZeroCopy
+                                           : PJRT_HostBufferSemantics_kImmutableOnlyDuringCall,
         .device = b->device[device],
     };
-    *out = NULL;
     HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_Client_BufferFromHostBuffer(&args), "upload"));
-    hr_status st = hr_pjrt_await(b->api, args.done_with_host_buffer, "upload");
-    if (!st && !args.buffer) st = hr_fail(HR_INTERNAL, "pjrt: upload: the plugin gives no buffer");
-    if (st) hr_pjrt_buffer_free(b, args.buffer);
-    else *out = args.buffer;
+    *out = args.buffer;
+    *held = args.done_with_host_buffer;
+    return args.buffer ? HR_OK : hr_fail(HR_INTERNAL, "pjrt: upload: the plugin gives no buffer");
+}
+
+hr_status hr_pjrt_upload(hr_pjrt *b, size_t device, const void *host, const hr_hlo_shape *shape,
+                         PJRT_Buffer **out)
+{
+    PJRT_Event *held = NULL;
+    *out = NULL;
+    hr_status st = hr_pjrt_lend(b, device, host, shape, false, out, &held);
+    hr_status late = hr_pjrt_await(b->api, held, "upload");
+    if (!st) st = late;
+    if (!st) return HR_OK;
+    hr_pjrt_buffer_free(b, *out);
+    *out = NULL;
     return st;
-}
-
-/* 0 where the plugin does not say. */
-static size_t bytes_on_device(const hr_pjrt *b, PJRT_Buffer *x)
-{
-    PJRT_Buffer_OnDeviceSizeInBytes_Args args = {
-        .struct_size = PJRT_Buffer_OnDeviceSizeInBytes_Args_STRUCT_SIZE, .buffer = x
-    };
-    if (!HR_PJRT_HAS(b->api, PJRT_Buffer_OnDeviceSizeInBytes)) return 0;
-    PJRT_Error *e = b->api->PJRT_Buffer_OnDeviceSizeInBytes(&args);
-    size_t bytes = e ? 0 : args.on_device_size_in_bytes;
-    hr_pjrt_ignore(b->api, e);
-    return bytes;
-}
-
-/* An argument's bytes for one device: of a slice, its own. */
-static hr_status read_part(const hr_pjrt *b, const hr_hlo_argument *a, size_t device, void *to)
-{
-    hr_hlo_argument own = *a;
-    hr_weight w = *a->weight, scale;
-    if (!w.shard.count) return hr_hlo_part_read(a, to);
-    w.shard.rank = (int)(device * (size_t)w.shard.count / b->devices);
-    if (w.scale && w.scale->shard.count) {
-        scale = *w.scale;
-        scale.shard.rank = w.shard.rank;
-        w.scale = &scale;
-    }
-    own.weight = &w;
-    return hr_hlo_part_read(&own, to);
-}
-
-static hr_status upload_weight(hr_pjrt *b, const hr_hlo_argument *a, void *host, PJRT_Buffer **to)
-{
-    for (size_t d = 0; d < b->devices; d++) {
-        if (!d || a->weight->shard.count) HR_TRY(read_part(b, a, d, host));
-        HR_TRY(hr_pjrt_upload(b, d, host, &a->shape, &to[d]));
-    }
-    return HR_OK;
 }
 
 static void free_all(hr_pjrt *b, PJRT_Buffer **x)
@@ -104,58 +74,6 @@ static void free_all(hr_pjrt *b, PJRT_Buffer **x)
         hr_pjrt_buffer_free(b, x[d]);
         x[d] = NULL;
     }
-}
-
-static hr_status add_weight(hr_pjrt *b, const hr_hlo_argument *a)
-{
-    size_t bytes = hr_hlo_shape_bytes(&a->shape);
-    HR_TRY(
-        hr_grow((void **)&b->weights, &b->weights_capacity, b->n_weights + 1, sizeof *b->weights));
-    PJRT_Buffer **device = hr_alloc_array0(b->devices, sizeof(PJRT_Buffer *));
-    void *host = device ? hr_alloc_aligned(bytes ? bytes : 1, ALIGNMENT) : NULL;
-    hr_status st = host ? upload_weight(b, a, host, device)
-                        : hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: no memory to read it");
-    hr_free(host);
-    if (st) {
-        if (device) free_all(b, device);
-        hr_free(device);
-        return hr_fail_prefix(st, "weight %s", a->weight->name);
-    }
-    b->weights[b->n_weights++] = (hr_pjrt_weight){ a->weight, a->part, device };
-    b->weight_bytes += bytes_on_device(b, device[0]);
-    return HR_OK;
-}
-
-hr_status hr_pjrt_weight_get(hr_pjrt *b, const hr_hlo_argument *a, PJRT_Buffer *const **out)
-{
-    size_t i = 0;
-    while (i < b->n_weights && (b->weights[i].weight != a->weight || b->weights[i].part != a->part))
-        i++;
-    if (i == b->n_weights) {
-        double begin = hr_now_s();
-        hr_status st = add_weight(b, a);
-        b->base.weights_s += hr_now_s() - begin;
-        if (st) return st;
-    }
-    *out = b->weights[i].device;
-    return HR_OK;
-}
-
-void hr_pjrt_weights_cut(hr_pjrt *b, size_t n)
-{
-    while (b->n_weights > n) {
-        PJRT_Buffer **x = b->weights[--b->n_weights].device;
-        b->weight_bytes -= bytes_on_device(b, x[0]);
-        free_all(b, x);
-        hr_free(x);
-    }
-}
-
-void hr_pjrt_weights_deinit(hr_pjrt *b)
-{
-    hr_pjrt_weights_cut(b, 0);
-    hr_free(b->weights);
-    b->weights = NULL;
 }
 
 static hr_hlo_shape shape_of(const hr_tensor_desc *d)
@@ -169,7 +87,7 @@ static hr_hlo_shape shape_of(const hr_tensor_desc *d)
 static hr_status make_zeroed(hr_buffer *x)
 {
     hr_hlo_shape shape = shape_of(&x->desc);
-    void *zeros = hr_alloc_aligned(x->bytes ? x->bytes : 1, ALIGNMENT);
+    void *zeros = hr_alloc_aligned(x->bytes ? x->bytes : 1, HR_PJRT_ALIGNMENT);
     if (!zeros) return hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: buffer of %zu bytes", x->bytes);
     memset(zeros, 0, x->bytes);
     hr_status st = HR_OK;
@@ -222,7 +140,7 @@ static hr_status check_copy(const hr_buffer *x, const char *what, size_t bytes)
 
 static hr_status make_host(hr_buffer *x)
 {
-    if (!x->host) x->host = hr_alloc_aligned(x->bytes ? x->bytes : 1, ALIGNMENT);
+    if (!x->host) x->host = hr_alloc_aligned(x->bytes ? x->bytes : 1, HR_PJRT_ALIGNMENT);
     return x->host ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "pjrt: host copy of a buffer");
 }
 

@@ -87,6 +87,7 @@ hr_status hr_pjrt_program_await(hr_program *p)
 {
     const char *name = p->hlo.graph->name;
     hr_status st = bind_weights(p);
+    if (!st) st = hr_pjrt_weights_settle(p->owner);
     if (st) return hr_fail_prefix(st, "program %s", name);
     hr_pjrt_workers_await(&p->owner->workers, &p->job);
     hr_buf_deinit(&p->hlo.text);

@@ -14,11 +14,18 @@
 #define HR_PJRT_HAS(api, member)                                                                   \
     ((api)->struct_size >= offsetof(PJRT_Api, member) + sizeof((api)->member) && (api)->member)
 
+/* The alignment at which plugins copy, or take memory as it is, without a detour. */
+enum { HR_PJRT_ALIGNMENT = 64 };
+
 /* One part of a weight on the devices, shared by all programs. */
 typedef struct hr_pjrt_weight {
     const hr_weight *weight; /* borrowed from the model */
     int part;
     PJRT_Buffer **device; /* [devices], owned; each has its own slice, or the whole */
+    struct {
+        void *host;       /* owned; NULL = freed, or the first device's */
+        PJRT_Event *held; /* owned; ready when the plugin has done with the memory */
+    } * lent;             /* owned [devices] */
 } hr_pjrt_weight;
 
 /* An execute that nobody has awaited yet: what hr_event.pending points to. */
@@ -94,9 +101,9 @@ HR_MUST_USE hr_status hr_pjrt_device_text(const PJRT_Api *api, PJRT_DeviceDescri
                                           size_t size);
 HR_MUST_USE hr_status hr_pjrt_device_description(const PJRT_Api *api, PJRT_Device *device,
                                                  PJRT_DeviceDescription **out);
-/* Its id, process, kind and attributes (coordinates, core); no line end. */
 /* What the plugin says of the device's memory. */
 bool hr_pjrt_memory(hr_backend *b, hr_device_memory *out);
+/* Its id, process, kind and attributes (coordinates, core); no line end. */
 HR_MUST_USE hr_status hr_pjrt_describe_device(const PJRT_Api *api, PJRT_DeviceDescription *d,
                                               hr_buf *out);
 /* Opens, checks and initialises a plugin. It stays open for the life of the process. */
@@ -105,11 +112,18 @@ HR_MUST_USE hr_status hr_pjrt_plugin_open(const char *path, const PJRT_Api **out
 /* Host memory to a new buffer on one of the devices; `host` is free for use when this returns. */
 HR_MUST_USE hr_status hr_pjrt_upload(hr_pjrt *b, size_t device, const void *host,
                                      const hr_hlo_shape *shape, PJRT_Buffer **out);
+/* The same; without a copy where the plugin can, and `host` is its own until *held is ready. Both
+ * results are the caller's whatever is returned. */
+HR_MUST_USE hr_status hr_pjrt_lend(hr_pjrt *b, size_t device, const void *host,
+                                   const hr_hlo_shape *shape, bool zero_copy, PJRT_Buffer **out,
+                                   PJRT_Event **held);
 void hr_pjrt_buffer_free(hr_pjrt *b, PJRT_Buffer *x); /* NULL is fine */
 /* The buffers of an argument that is a weight's part, one on each device; read and uploaded the
  * first time. */
 HR_MUST_USE hr_status hr_pjrt_weight_get(hr_pjrt *b, const hr_hlo_argument *a,
                                          PJRT_Buffer *const **out);
+/* Frees lent memory that has come back. */
+HR_MUST_USE hr_status hr_pjrt_weights_settle(hr_pjrt *b);
 void hr_pjrt_weights_cut(hr_pjrt *b, size_t n); /* drops all but the first n */
 void hr_pjrt_weights_deinit(hr_pjrt *b);
 /* Before the first program with 4-bit weights: whether their numbers are packed on the device. */

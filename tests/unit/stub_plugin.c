@@ -16,9 +16,12 @@ struct PJRT_Error {
 };
 struct PJRT_Event {
     int fails;
+    int open; /* not ready: of memory that a buffer still borrows */
 };
 struct PJRT_Buffer {
     size_t bytes;
+    const void *lent; /* the host memory that it borrows, or NULL */
+    PJRT_Event *held;
     PJRT_Device *on;
     unsigned char data[];
 };
@@ -124,7 +127,15 @@ static PJRT_Error *event_destroy(PJRT_Event_Destroy_Args *a)
 static PJRT_Error *event_await(PJRT_Event_Await_Args *a)
 {
     COUNT();
+    if (a->event->open) state.spoiled++; /* a plugin would wait for ever */
     return a->event->fails ? fail() : NULL;
+}
+
+static PJRT_Error *event_is_ready(PJRT_Event_IsReady_Args *a)
+{
+    COUNT();
+    a->is_ready = !a->event->open;
+    return NULL;
 }
 
 static PJRT_Error *client_create(PJRT_Client_Create_Args *a)
@@ -253,6 +264,12 @@ static PJRT_Error *from_host(PJRT_Client_BufferFromHostBuffer_Args *a)
     a->buffer->on = a->device;
     memcpy(a->buffer->data, a->data, bytes);
     a->done_with_host_buffer = new_event();
+    if (!state.borrows || a->host_buffer_semantics != PJRT_HostBufferSemantics_kImmutableZeroCopy)
+        return NULL;
+    state.lent++;
+    a->buffer->lent = a->data;
+    a->buffer->held = a->done_with_host_buffer;
+    a->buffer->held->open = 1;
     return NULL;
 }
 
@@ -381,7 +398,12 @@ static PJRT_Error *execute(PJRT_LoadedExecutable_Execute_Args *a)
 
 static PJRT_Error *buffer_destroy(PJRT_Buffer_Destroy_Args *a)
 {
-    take(a->buffer);
+    PJRT_Buffer *x = a->buffer;
+    if (x && x->lent) { /* it must be there, and be what it was, to the end */
+        state.spoiled += memcmp(x->lent, x->data, x->bytes) != 0;
+        x->held->open = 0;
+    }
+    take(x);
     return NULL;
 }
 
@@ -500,6 +522,7 @@ const PJRT_Api *GetPjrtApi(void)
         .PJRT_LoadedExecutable_GetExecutable = get_executable,
         .PJRT_LoadedExecutable_AddressableDevices = loaded_devices,
         .PJRT_LoadedExecutable_Execute = execute,
+        .PJRT_Event_IsReady = event_is_ready,
         .PJRT_Buffer_Destroy = buffer_destroy,
         .PJRT_Buffer_ToHostBuffer = to_host,
         .PJRT_TopologyDescription_Create = topology_create,

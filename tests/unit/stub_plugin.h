@@ -14,6 +14,8 @@ typedef struct stub_state {
     int backwards;     /* a program's replicas are not in the order of the devices */
     int64_t memory;    /* bytes in use of the device, of twice as many; 0 = it does not count */
     size_t results;    /* of every program */
+    int borrows;       /* memory that it may keep is not copied */
+    int lent, spoiled; /* such buffers so far; those that it was not left to, or waited for */
 
     /* compiling */
     int fail_compile;    /* the compile that fails, from 1; 0 = none */

@@ -418,6 +418,24 @@ static void need_real(void)
     if (access(REAL, R_OK)) skip(); /* tools/setup.sh pjrt fetches it */
 }
 
+/* A plugin that keeps host memory as its own has it for as long as the weight is there. */
+static void test_lent_memory(void **state)
+{
+    (void)state;
+    float cache[CACHE];
+    stub_state *s = stub();
+    for (int i = 0; i < 4; i++) {
+        int borrows = i % 2;
+        devices = i / 2 ? 3 : 1;
+        *s = (stub_state){ .results = 1, .devices = 3, .borrows = borrows };
+        assert_int_equal(rig_all(STUB, cache), HR_OK);
+        assert_int_equal(s->lent, borrows * devices);
+        assert_int_equal(s->spoiled, 0);
+        assert_int_equal(s->alive, 0);
+    }
+    devices = 1;
+}
+
 static void test_xla_cpu(void **state)
 {
     (void)state;
@@ -498,6 +516,7 @@ int main(void)
         { "test_many_under_way, one device", test_many_under_way, NULL, NULL, &one },
         { "test_many_under_way, three devices", test_many_under_way, NULL, NULL, &three },
         cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_lent_memory),
         cmocka_unit_test(test_xla_cpu),
         cmocka_unit_test(test_xla_cpu_in_place),
         cmocka_unit_test(test_xla_cpu_devices),
