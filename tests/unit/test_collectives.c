@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "plugin_bed.h"
+
 #ifdef HR_HAVE_PJRT
 #include <math.h>
 #include <stdlib.h>
@@ -18,8 +20,6 @@
 #include "cpu/cpu.h"
 #include "pjrt/pjrt.h"
 #include "ref/ref.h"
-
-#define REAL HR_SOURCE_DIR "/.cache/pjrt/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"
 
 enum { T = 5, K = 24, M = 7, MOST = 4 }; /* M rows of the matrix on each device */
 
@@ -166,8 +166,7 @@ static void check_reduced(const void *data, const void *gathered, int devices, h
 static void test_devices(void **state)
 {
     int devices = *(int *)*state;
-    if (access(REAL, R_OK)) skip(); /* tools/setup.sh pjrt fetches it */
-    hr_pjrt_options o = { .plugin = REAL, .devices = devices };
+    hr_pjrt_options o = { .plugin = XLA_CPU, .devices = devices };
     for (hr_dtype d = HR_DTYPE_F32; d <= HR_DTYPE_F16; d++) {
         rig r = { .b = NULL };
         float gathered[T * M * MOST], reduced[T * M];
@@ -207,18 +206,6 @@ int main(void)
         { "four devices", test_devices, NULL, NULL, &four },
         cmocka_unit_test(test_native),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-#else
-static void test_pjrt_is_not_built(void **state)
-{
-    (void)state;
-    skip(); /* tools/setup.sh pjrt adds the room's header */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_pjrt_is_not_built) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif

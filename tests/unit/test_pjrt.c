@@ -6,8 +6,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "plugin_bed.h"
+
 #ifdef HR_HAVE_PJRT
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,17 +19,6 @@
 #include "base/log.h"
 #include "pjrt/pjrt.h"
 #include "ref/ref.h"
-#include "stub_plugin.h"
-
-#define STUB HR_STUB_FOLDER "/stub_plugin.so"
-#define REAL real_plugin()
-
-/* tests/run.py names it, or "" for none; by hand it is the one that setup fetched. */
-static const char *real_plugin(void)
-{
-    const char *named = getenv("HEADRACE_PJRT_PLUGIN");
-    return named ? named : HR_SOURCE_DIR "/.cache/pjrt/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so";
-}
 
 enum { T = 3, N = 2, D = 4, BLOCKS = 2, BLOCK = 2, CACHE = BLOCKS * BLOCK * N * D };
 
@@ -148,16 +138,6 @@ static hr_status rig_all(const char *plugin, float cache[CACHE])
     return st;
 }
 
-static stub_state *stub(void)
-{
-    stub_state *(*get)(void) = NULL;
-    void *library = dlopen(STUB, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = library ? dlsym(library, "stub_get_state") : NULL;
-    if (!symbol) fail_msg("%s: %s", STUB, dlerror());
-    memcpy(&get, &symbol, sizeof get);
-    return get();
-}
-
 static void refused(const char *plugin, hr_status want, const char *part)
 {
     hr_pjrt_options o = { .plugin = plugin };
@@ -181,7 +161,7 @@ static void test_no_plugin(void **state)
 static void test_bad_client(void **state)
 {
     (void)state;
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     *s = (stub_state){ .no_devices = 1 };
     refused(STUB, HR_UNAVAILABLE, "no device");
     hr_pjrt_options o = { .plugin = STUB, .create_options = "a=1,b" };
@@ -194,7 +174,7 @@ static void test_bad_client(void **state)
 /* Every call fails in turn: the stub's own sentence comes back, and nothing is left behind. */
 static void test_each_call(void **state)
 {
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     float cache[CACHE];
     int n = 1;
     devices = *(int *)*state;
@@ -214,36 +194,11 @@ static void test_each_call(void **state)
     assert_true(cache[0] == 50 && cache[2] == 2); /* the stub gives the cache back as it was put */
 }
 
-static int64_t memory_left, memory_held;
-
-static void *dry_alloc(void *self, size_t bytes, size_t align)
-{
-    (void)self;
-    if (memory_left-- <= 0) return NULL;
-    memory_held++;
-    return align <= 16 ? malloc(bytes) : aligned_alloc(align, (bytes + align - 1) / align * align);
-}
-
-static void *dry_realloc(void *self, void *p, size_t bytes)
-{
-    (void)self;
-    if (memory_left-- <= 0) return NULL;
-    memory_held += !p;
-    return realloc(p, bytes);
-}
-
-static void dry_free(void *self, void *p)
-{
-    (void)self;
-    memory_held -= p != NULL;
-    free(p);
-}
-
 static void test_short_memory(void **state)
 {
     static const hr_allocator dry = { dry_alloc, dry_realloc, dry_free, NULL };
     devices = *(int *)*state;
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     float cache[CACHE];
     hr_status st = HR_RESOURCE_EXHAUSTED;
     int n = 0;
@@ -265,7 +220,7 @@ static void test_short_memory(void **state)
 static void test_describe(void **state)
 {
     (void)state;
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     hr_pjrt_options o = { .plugin = STUB };
     for (int n = 1;; n++) {
         hr_buf text = { 0 };
@@ -289,7 +244,7 @@ static void test_device_memory(void **state)
     hr_buf text = { 0 };
     hr_pjrt_options o = { .plugin = STUB };
     rig r;
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     *s = (stub_state){ .results = 1, .memory = 3000000000 };
     assert_int_equal(rig_open(&r, STUB), HR_OK);
     assert_true(hr_backend_memory(r.b, &m));
@@ -311,7 +266,7 @@ static void test_device_memory(void **state)
 static void test_wrong_number_of_results(void **state)
 {
     (void)state;
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     rig r;
     *s = (stub_state){ .results = 2 };
     assert_int_equal(rig_open(&r, STUB), HR_OK);
@@ -325,7 +280,7 @@ static void test_names(void **state)
     (void)state;
     rig r;
     hr_buf text = { 0 };
-    *stub() = (stub_state){ .results = 1 };
+    *stub_of(STUB) = (stub_state){ .results = 1 };
     assert_int_equal(rig_open(&r, STUB), HR_OK);
     r.b->v->numerics(r.b, &text);
     assert_string_equal(hr_buf_c(&text), "\"backend\":\"pjrt\",\"platform\":\"stub\","
@@ -348,7 +303,7 @@ static void check_lost(rig *r)
 /* The call, then the event of each device. */
 static void test_failed_execute(void **state)
 {
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     devices = *(int *)*state;
     for (int late = 0; late <= devices; late++) {
         rig r;
@@ -370,7 +325,7 @@ static void test_failed_execute(void **state)
 static void test_many_under_way(void **state)
 {
     enum { RUNS = 20 };
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     hr_event done[RUNS];
     rig r;
     devices = *(int *)*state;
@@ -393,7 +348,7 @@ static void test_devices(void **state)
 {
     (void)state;
     rig r;
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     hr_buf text = { 0 };
     devices = 3;
     *s = (stub_state){ .results = 1, .devices = 2 };
@@ -413,17 +368,12 @@ static void test_devices(void **state)
     assert_int_equal(s->alive, 0);
 }
 
-static void need_real(void)
-{
-    if (access(REAL, R_OK)) skip(); /* tools/setup.sh pjrt fetches it */
-}
-
 /* A plugin that keeps host memory as its own has it for as long as the weight is there. */
 static void test_lent_memory(void **state)
 {
     (void)state;
     float cache[CACHE];
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     for (int i = 0; i < 4; i++) {
         int borrows = i % 2;
         devices = i / 2 ? 3 : 1;
@@ -439,9 +389,8 @@ static void test_lent_memory(void **state)
 static void test_xla_cpu(void **state)
 {
     (void)state;
-    need_real();
     float ours[CACHE], want[CACHE];
-    if (rig_all(REAL, ours)) fail_msg("%s", hr_message());
+    if (rig_all(XLA_CPU, ours)) fail_msg("%s", hr_message());
     if (rig_all(NULL, want)) fail_msg("%s", hr_message());
     for (int i = 0; i < CACHE; i++)
         if (!(fabsf(ours[i] - want[i]) <= 1e-5f * fabsf(want[i])))
@@ -459,10 +408,9 @@ static void count_warnings(void *self, hr_log_level level, const char *line)
 static void test_xla_cpu_in_place(void **state)
 {
     (void)state;
-    need_real();
     rig r;
     hr_log_set(count_warnings, NULL, HR_LOG_INFO);
-    if (rig_open(&r, REAL)) fail_msg("%s", hr_message());
+    if (rig_open(&r, XLA_CPU)) fail_msg("%s", hr_message());
     if (rig_make(&r) || rig_put(&r)) fail_msg("%s", hr_message());
     for (int i = 0; i < 3; i++)
         if (rig_execute(&r)) fail_msg("%s", hr_message());
@@ -475,8 +423,7 @@ static void test_xla_cpu_in_place(void **state)
 static void test_xla_cpu_devices(void **state)
 {
     (void)state;
-    need_real();
-    hr_pjrt_options o = { .plugin = REAL, .create_options = "cpu_device_count=2" };
+    hr_pjrt_options o = { .plugin = XLA_CPU, .create_options = "cpu_device_count=2" };
     hr_buf text = { 0 };
     if (hr_pjrt_describe(&o, &text)) fail_msg("%s", hr_message());
     print_message("%s", hr_buf_c(&text));
@@ -489,9 +436,8 @@ static void test_xla_cpu_devices(void **state)
 static void test_xla_cpu_options(void **state)
 {
     (void)state;
-    need_real();
     hr_backend *b;
-    hr_pjrt_options o = { .plugin = REAL, .create_options = "cpu_device_count=many" };
+    hr_pjrt_options o = { .plugin = XLA_CPU, .create_options = "cpu_device_count=many" };
     assert_int_equal(hr_pjrt_backend_create(&o, &b), HR_INVALID_ARGUMENT);
     o.create_options = "cpu_device_count=0";
     assert_int_equal(hr_pjrt_backend_create(&o, &b), HR_UNAVAILABLE);
@@ -523,17 +469,5 @@ int main(void)
         cmocka_unit_test(test_xla_cpu_options),
     };
     return cmocka_run_group_tests(tests, make_graph, drop_graph);
-}
-#else
-static void test_pjrt_is_not_built(void **state)
-{
-    (void)state;
-    skip(); /* tools/setup.sh pjrt adds the room's header */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_pjrt_is_not_built) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif

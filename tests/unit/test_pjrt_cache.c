@@ -7,9 +7,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "plugin_bed.h"
+
 #ifdef HR_HAVE_PJRT
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +23,7 @@
 #include "model_files.h"
 #include "pjrt/cache.h"
 #include "pjrt/pjrt.h"
-#include "stub_plugin.h"
 
-#define STUB  HR_STUB_FOLDER "/stub_plugin.so"
 #define PLAIN HR_STUB_FOLDER "/stub_plain.so"
 #define LIMIT ((uint64_t)1 << 20)
 
@@ -335,16 +334,6 @@ static int drop_graphs(void **state)
     return 0;
 }
 
-static stub_state *stub(const char *path)
-{
-    stub_state *(*get)(void) = NULL;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = library ? dlsym(library, "stub_get_state") : NULL;
-    if (!symbol) fail_msg("%s: %s", path, dlerror());
-    memcpy(&get, &symbol, sizeof get);
-    return get();
-}
-
 /* One program, compiled on this thread with the folder scratch/programs. */
 static hr_status compile_one(const char *plugin, hr_program_info *info)
 {
@@ -365,7 +354,7 @@ static hr_status compile_one(const char *plugin, hr_program_info *info)
 static stub_state *expect(bool cached, int compiles, int loads)
 {
     hr_program_info info;
-    stub_state *s = stub(STUB);
+    stub_state *s = stub_of(STUB);
     s->compiles = s->loads = s->calls = 0;
     if (compile_one(STUB, &info)) fail_msg("%s", hr_message());
     assert_int_equal(info.cached, cached);
@@ -395,7 +384,7 @@ static const char *entry(void)
 static void test_cold_and_warm(void **state)
 {
     (void)state;
-    *stub(STUB) = (stub_state){ .results = 1 };
+    *stub_of(STUB) = (stub_state){ .results = 1 };
     expect(false, 1, 0);
     expect(true, 0, 1);
     assert_int_equal(warnings_now(), 0);
@@ -403,11 +392,11 @@ static void test_cold_and_warm(void **state)
     expect(false, 1, 0);
     assert_int_equal(warnings_now(), 1);
     expect(true, 0, 1);
-    stub(STUB)->refuse_load = 1; /* whole, and the plugin wants it not */
+    stub_of(STUB)->refuse_load = 1; /* whole, and the plugin wants it not */
     expect(false, 1, 0);
     assert_int_equal(warnings_now(), 1);
     assert_non_null(strstr(warned, "the stub was told to fail"));
-    stub(STUB)->refuse_load = 0;
+    stub_of(STUB)->refuse_load = 0;
     assert_int_equal(warnings_now(), 0);
     expect(true, 0, 1);
 }
@@ -416,9 +405,9 @@ static void test_cold_and_warm(void **state)
 static void test_loads_wrong(void **state)
 {
     (void)state;
-    *stub(STUB) = (stub_state){ .results = 1, .blob_results = 2 };
+    *stub_of(STUB) = (stub_state){ .results = 1, .blob_results = 2 };
     expect(false, 1, 0);
-    stub(STUB)->blob_results = 0;
+    stub_of(STUB)->blob_results = 0;
     expect(false, 1, 1);
     assert_int_equal(warnings_now(), 1);
     expect(true, 0, 1);
@@ -429,11 +418,11 @@ static void test_plugin_without(void **state)
     (void)state;
     hr_program_info info;
     for (int i = 0; i < 2; i++) {
-        *stub(PLAIN) = (stub_state){ .results = 1 };
+        *stub_of(PLAIN) = (stub_state){ .results = 1 };
         assert_int_equal(compile_one(PLAIN, &info), HR_OK);
         assert_false(info.cached);
-        assert_int_equal(stub(PLAIN)->compiles, 1);
-        assert_int_equal(stub(PLAIN)->alive, 0);
+        assert_int_equal(stub_of(PLAIN)->compiles, 1);
+        assert_int_equal(stub_of(PLAIN)->alive, 0);
         assert_false(hr_path_exists(at("programs")));
         assert_int_equal(warnings_now(), 0);
     }
@@ -445,7 +434,7 @@ static void test_each_call(void **state)
 {
     (void)state;
     hr_program_info info;
-    stub_state *s = stub(STUB);
+    stub_state *s = stub_of(STUB);
     for (int warm = 0; warm < 2; warm++) {
         int missed = 0, n = 1;
         for (;; n++) {
@@ -466,38 +455,13 @@ static void test_each_call(void **state)
     }
 }
 
-static int64_t memory_left, memory_held;
-
-static void *dry_alloc(void *self, size_t bytes, size_t align)
-{
-    (void)self;
-    if (memory_left-- <= 0) return NULL;
-    memory_held++;
-    return align <= 16 ? malloc(bytes) : aligned_alloc(align, (bytes + align - 1) / align * align);
-}
-
-static void *dry_realloc(void *self, void *p, size_t bytes)
-{
-    (void)self;
-    if (memory_left-- <= 0) return NULL;
-    memory_held += !p;
-    return realloc(p, bytes);
-}
-
-static void dry_free(void *self, void *p)
-{
-    (void)self;
-    memory_held -= p != NULL;
-    free(p);
-}
-
 /* Memory for the cache is memory that compiling does not need: with less there is no cache. */
 static void test_short_memory(void **state)
 {
     (void)state;
     static const hr_allocator dry = { dry_alloc, dry_realloc, dry_free, NULL };
     hr_program_info info;
-    stub_state *s = stub(STUB);
+    stub_state *s = stub_of(STUB);
     for (int warm = 0; warm < 2; warm++) {
         int n = 0, uncached = 0;
         for (bool enough = false; !enough; n++) {
@@ -526,7 +490,7 @@ static void test_two_processes(void **state)
     (void)state;
     enum { CHILDREN = 4, STARTS = 20 };
     pid_t child[CHILDREN];
-    *stub(STUB) = (stub_state){ .results = 1 };
+    *stub_of(STUB) = (stub_state){ .results = 1 };
     for (int i = 0; i < CHILDREN; i++) {
         child[i] = fork();
         assert_true(child[i] >= 0);
@@ -573,7 +537,7 @@ static void destroy_all(hr_backend *b, hr_program **p)
 {
     for (int i = 0; i < GRAPHS; i++) hr_program_destroy(p[i], b);
     hr_backend_destroy(b);
-    assert_int_equal(stub(STUB)->alive, 0);
+    assert_int_equal(stub_of(STUB)->alive, 0);
 }
 
 /* Four are under way at once: the stub's compiles wait for each other. */
@@ -582,7 +546,7 @@ static void test_side_by_side(void **state)
     (void)state;
     hr_program *p[GRAPHS];
     hr_program_info info;
-    *stub(STUB) = (stub_state){ .results = 1, .meet = 4 };
+    *stub_of(STUB) = (stub_state){ .results = 1, .meet = 4 };
     hr_backend *b = open_threads(4);
     start_all(b, p);
     for (int i = GRAPHS - 1; i >= 0; i--) {
@@ -590,7 +554,7 @@ static void test_side_by_side(void **state)
         hr_program_info_get(b, p[i], &info);
         assert_true(info.worker_ms > 0 && !info.cached);
     }
-    assert_int_equal(stub(STUB)->compiles, GRAPHS);
+    assert_int_equal(stub_of(STUB)->compiles, GRAPHS);
     assert_int_equal(hr_program_await(b, p[0]), HR_OK); /* once more is nothing */
     destroy_all(b, p);
 }
@@ -602,7 +566,7 @@ static void test_one_fails(void **state)
     for (int n = 1; n <= GRAPHS; n++) {
         hr_program *p[GRAPHS];
         int failed = 0;
-        *stub(STUB) = (stub_state){ .results = 1, .fail_compile = n };
+        *stub_of(STUB) = (stub_state){ .results = 1, .fail_compile = n };
         hr_backend *b = open_threads(3);
         start_all(b, p);
         for (int i = 0; i < GRAPHS; i++) {
@@ -624,7 +588,7 @@ static void test_given_up(void **state)
     (void)state;
     for (int awaited = 0; awaited < 3; awaited++) {
         hr_program *p[GRAPHS];
-        *stub(STUB) = (stub_state){ .results = 1 };
+        *stub_of(STUB) = (stub_state){ .results = 1 };
         hr_backend *b = open_threads(2);
         start_all(b, p);
         for (int i = 0; i < awaited; i++) assert_int_equal(hr_program_await(b, p[i]), HR_OK);
@@ -657,7 +621,7 @@ static void test_weight_fails(void **state)
     hr_value *x = hr_graph_input(g, "x", HR_DTYPE_F32, HR_SHAPE(3, 4), HR_LIVE_ALL);
     hr_graph_output(g, "y", hr_op_rms_norm(g, x, hr_graph_weight(g, &weight), 1e-5f, 0));
     assert_int_equal(hr_graph_finish(g), HR_OK);
-    *stub(STUB) = (stub_state){ .results = 1 };
+    *stub_of(STUB) = (stub_state){ .results = 1 };
     hr_backend *b = open_threads(2);
     start_all(b, p);
     assert_int_equal(hr_backend_compile_start(b, g, &q), HR_OK);
@@ -692,17 +656,5 @@ int main(void)
         cmocka_unit_test(test_weight_fails),
     };
     return cmocka_run_group_tests(tests, make_graphs, drop_graphs);
-}
-#else
-static void test_pjrt_is_not_built(void **state)
-{
-    (void)state;
-    skip(); /* -DHR_PJRT=ON builds the room */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_pjrt_is_not_built) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif

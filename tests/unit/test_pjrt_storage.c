@@ -5,17 +5,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "plugin_bed.h"
+
 #ifdef HR_HAVE_PJRT
-#include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "pjrt/pjrt.h"
 #include "ref/ref.h"
-#include "stub_plugin.h"
-
-#define STUB HR_STUB_FOLDER "/stub_plugin.so"
-#define REAL HR_SOURCE_DIR "/.cache/pjrt/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"
 
 enum { T = 3, V = 8, K = 256 };
 
@@ -84,22 +81,12 @@ static bool says(hr_backend *b, const char *part)
     return found;
 }
 
-static stub_state *stub(void)
-{
-    stub_state *(*get)(void) = NULL;
-    void *library = dlopen(STUB, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = library ? dlsym(library, "stub_get_state") : NULL;
-    if (!symbol) fail_msg("%s: %s", STUB, dlerror());
-    memcpy(&get, &symbol, sizeof get);
-    return get();
-}
-
 /* The stub's programs compute nothing, so its 4-bit numbers are wrong. */
 static void test_wrong_numbers(void **state)
 {
     (void)state;
     hr_pjrt_options o = { .plugin = STUB, .compile_threads = -1 };
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     for (size_t results = 1; results <= 4; results += 3) { /* 4 are what the trial has */
         rig r = { 0 };
         float rows[T * K];
@@ -117,7 +104,7 @@ static void test_each_call(void **state)
 {
     (void)state;
     hr_pjrt_options o = { .plugin = STUB, .compile_threads = -1 };
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     for (int n = 1;; n++) {
         rig r = { 0 };
         float rows[T * K];
@@ -135,8 +122,7 @@ static void test_each_call(void **state)
 static void test_xla_cpu(void **state)
 {
     (void)state;
-    if (access(REAL, R_OK)) skip(); /* tools/setup.sh pjrt fetches it */
-    hr_pjrt_options o = { .plugin = REAL };
+    hr_pjrt_options o = { .plugin = XLA_CPU };
     for (int i = 0; i < WEIGHTS; i++) {
         rig ours = { 0 }, want = { 0 };
         float a[T * K], b[T * K];
@@ -160,18 +146,6 @@ int main(void)
         cmocka_unit_test(test_each_call),
         cmocka_unit_test(test_xla_cpu),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-#else
-static void test_pjrt_is_not_built(void **state)
-{
-    (void)state;
-    skip(); /* -DHR_PJRT=ON builds the room */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_pjrt_is_not_built) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif

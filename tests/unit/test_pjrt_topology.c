@@ -6,29 +6,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "plugin_bed.h"
+
 #ifdef HR_HAVE_PJRT
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "pjrt/pjrt.h"
-#include "stub_plugin.h"
-
-#define STUB HR_STUB_FOLDER "/stub_plugin.so"
-
-/* tests/run.py names plugins, or "" for none; by hand it is what setup fetched. */
-static const char *plugin(const char *variable, const char *fetched)
-{
-    const char *named = getenv(variable);
-    if (!named) named = fetched;
-    if (access(named, R_OK)) skip();
-    return named;
-}
-#define XLA_CPU                                                                                    \
-    plugin("HEADRACE_PJRT_PLUGIN",                                                                 \
-           HR_SOURCE_DIR "/.cache/pjrt/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so")
-#define LIBTPU plugin("HEADRACE_TPU_PLUGIN", HR_SOURCE_DIR "/.cache/pjrt/libtpu/libtpu.so")
 
 enum { T = 16, N = 512, K = 256 };
 
@@ -71,16 +56,6 @@ static hr_graph *make_graph(const hr_weight *w)
     return g;
 }
 
-static stub_state *stub(void)
-{
-    stub_state *(*get)(void) = NULL;
-    void *library = dlopen(STUB, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = library ? dlsym(library, "stub_get_state") : NULL;
-    if (!symbol) fail_msg("%s: %s", STUB, dlerror());
-    memcpy(&get, &symbol, sizeof get);
-    return get();
-}
-
 static hr_status all_calls(const hr_graph *g, hr_buf *text, hr_pjrt_compiled *c)
 {
     hr_pjrt_topology *t;
@@ -95,7 +70,7 @@ static hr_status all_calls(const hr_graph *g, hr_buf *text, hr_pjrt_compiled *c)
 static void test_each_call(void **state)
 {
     (void)state;
-    stub_state *s = stub();
+    stub_state *s = stub_of(STUB);
     hr_graph *g = make_graph(&formats[0]);
     for (int n = 1;; n++) {
         hr_buf text = { 0 };
@@ -164,18 +139,6 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_each_call),
                                         cmocka_unit_test(test_xla_cpu_has_none),
                                         cmocka_unit_test(test_tpu) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-#else
-static void test_pjrt_is_not_built(void **state)
-{
-    (void)state;
-    skip(); /* tools/setup.sh pjrt adds the room's header */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_pjrt_is_not_built) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif
