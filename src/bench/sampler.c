@@ -127,6 +127,16 @@ static void add_row(bench *b, const char *name, size_t offset, double factor, co
     hr_buf_add_byte(b->text, '\n');
 }
 
+static void add_case_rows(bench *b, const char *title, size_t offset)
+{
+    hr_buf_printf(b->text, "%s\n", title);
+    for (size_t c = 0; c < HR_BENCH_CASE_COUNT; c++) {
+        char name[64];
+        snprintf(name, sizeof name, "  %s", hr_bench_case_names[c]);
+        add_row(b, name, offset + c * sizeof(double), 1e3, "%10.3f");
+    }
+}
+
 static void add_ratio(bench *b)
 {
     hr_buf_printf(b->text, "%-28s", "  everything / greedy");
@@ -184,19 +194,9 @@ static void add_table(bench *b, const hr_bench_rig *r)
     hr_buf_add_byte(b->text, '\n');
     add_row(b, "warm-up, s", offsetof(batch_times, warm_up), 1, "%10.3f");
     add_row(b, "head alone", offsetof(batch_times, head), 1e3, "%10.3f");
-    hr_buf_add_c(b->text, "head and sampler\n");
-    for (size_t c = 0; c < HR_BENCH_CASE_COUNT; c++) {
-        char name[64];
-        snprintf(name, sizeof name, "  %s", hr_bench_case_names[c]);
-        add_row(b, name, offsetof(batch_times, both) + c * sizeof(double), 1e3, "%10.3f");
-    }
+    add_case_rows(b, "head and sampler", offsetof(batch_times, both));
     add_ratio(b);
-    hr_buf_add_c(b->text, "sampler alone\n");
-    for (size_t c = 0; c < HR_BENCH_CASE_COUNT; c++) {
-        char name[64];
-        snprintf(name, sizeof name, "  %s", hr_bench_case_names[c]);
-        add_row(b, name, offsetof(batch_times, alone) + c * sizeof(double), 1e3, "%10.3f");
-    }
+    add_case_rows(b, "sampler alone", offsetof(batch_times, alone));
     add_turns(b);
     if (r->vocab == 151936) add_published(b);
     hr_buf_add_byte(b->text, '\n');

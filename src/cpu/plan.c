@@ -23,26 +23,14 @@ static hr_status grow_slab(hr_cpu_backend *b, size_t bytes)
     return HR_OK;
 }
 
-/* A program for several devices is one device's here when only its sizes are asked for. */
-static hr_status check_groups(const hr_cpu_backend *b, const hr_graph *g)
-{
-    for (size_t i = 0; b->reads != HR_CPU_WEIGHTS_MEASURE && i < g->n_nodes; i++) {
-        const hr_node *n = g->nodes[i];
-        if ((n->op == HR_OP_all_reduce || n->op == HR_OP_all_gather) && n->attrs.group > 1)
-            return hr_fail(HR_UNIMPLEMENTED,
-                           "%s: the cpu backend is one device, the program is for %d",
-                           hr_op_name(n->op), n->attrs.group);
-    }
-    return HR_OK;
-}
-
 hr_status hr_plan_compile(hr_cpu_backend *b, const hr_graph *g, hr_program **out)
 {
     *out = NULL;
     hr_program *p = hr_new0(hr_program);
     if (!p) return hr_fail(HR_RESOURCE_EXHAUSTED, "program %s", g->name);
     p->backend = b;
-    hr_status st = check_groups(b, g);
+    bool runs = b->reads != HR_CPU_WEIGHTS_MEASURE; /* sizes are those of one device's share */
+    hr_status st = runs ? hr_graph_check_one_device(g, "cpu") : HR_OK;
     if (!st) st = hr_pass_run_all(g, &p->graph);
     if (!st) st = hr_plan_build(p);
     if (!st) st = grow_slab(b, p->slab_bytes);

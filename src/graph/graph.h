@@ -145,6 +145,8 @@ hr_status hr_graph_infer(hr_graph *g, hr_node *n, const hr_shape *shape);
 HR_MUST_USE hr_status hr_graph_finish(hr_graph *g);
 /* Order, arity, shapes and dtypes recomputed and compared, donations legal. After every pass. */
 HR_MUST_USE hr_status hr_graph_verify(const hr_graph *g);
+/* UNIMPLEMENTED where a node exchanges with other devices: `backend` is one. */
+HR_MUST_USE hr_status hr_graph_check_one_device(const hr_graph *g, const char *backend);
 /* Text dump, one node a line: "%5 = linear(%3, w:model.layers.0…) : f32 [16,576] live=tokens". */
 void hr_graph_print(const hr_graph *g, hr_buf *out);
 /* A copy whose composites are rewritten into primitives: what ref and StableHLO run. */

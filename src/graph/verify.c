@@ -143,3 +143,15 @@ hr_status hr_graph_verify(const hr_graph *g)
     hr_free(ready);
     return st;
 }
+
+hr_status hr_graph_check_one_device(const hr_graph *g, const char *backend)
+{
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        const hr_node *n = g->nodes[i];
+        if ((n->op == HR_OP_all_reduce || n->op == HR_OP_all_gather) && n->attrs.group > 1)
+            return hr_fail(HR_UNIMPLEMENTED,
+                           "%s: the %s backend is one device, the program is for %d",
+                           hr_op_name(n->op), backend, n->attrs.group);
+    }
+    return HR_OK;
+}

@@ -60,22 +60,10 @@ static hr_status prepare_value(hr_program *p, const hr_value *v)
     return vector ? hr_ref_weight_row(v->weight, 0, p->own[v->id]) : HR_OK;
 }
 
-static hr_status check_groups(const hr_graph *g)
-{
-    for (size_t i = 0; i < g->n_nodes; i++) {
-        const hr_node *n = g->nodes[i];
-        if ((n->op == HR_OP_all_reduce || n->op == HR_OP_all_gather) && n->attrs.group > 1)
-            return hr_fail(HR_UNIMPLEMENTED,
-                           "%s: the ref backend is one device, the program is for %d",
-                           hr_op_name(n->op), n->attrs.group);
-    }
-    return HR_OK;
-}
-
 static hr_status compile(hr_backend *b, const hr_graph *g, hr_program **out)
 {
     (void)b;
-    HR_TRY(check_groups(g));
+    HR_TRY(hr_graph_check_one_device(g, "ref"));
     hr_program *p = hr_new0(hr_program);
     if (!p) return hr_fail(HR_RESOURCE_EXHAUSTED, "ref: program");
     hr_status st = hr_graph_expand(g, &p->graph);
