@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/half.h"
 #include "base/sync.h"
 #include "bench/sampler_int.h"
 
@@ -38,12 +39,7 @@ static hr_status read_rows(const hr_weight *w, int64_t first, int64_t count, voi
         float x = unit(n);
         if (w->format == HR_FORMAT_I8C) ((int8_t *)to)[i] = (int8_t)lrintf(x * 127);
         else if (w->format == HR_FORMAT_F32) ((float *)to)[i] = x * bound;
-        else {
-            float y = x * bound;
-            uint32_t bits;
-            memcpy(&bits, &y, sizeof bits);
-            ((uint16_t *)to)[i] = (uint16_t)(bits >> 16);
-        }
+        else ((uint16_t *)to)[i] = hr_f32_to_bf16(x * bound);
     }
     return HR_OK;
 }

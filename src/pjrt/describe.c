@@ -110,12 +110,6 @@ hr_status hr_pjrt_describe_device(const PJRT_Api *api, PJRT_DeviceDescription *d
     return add_attributes(api, d, out);
 }
 
-/* Not every plugin counts, and none counts a device of another host. */
-static size_t at_least_zero(int64_t n)
-{
-    return n > 0 ? (size_t)n : 0;
-}
-
 /* False: the plugin does not count. */
 static bool device_memory(const hr_pjrt *b, PJRT_Device *device, hr_device_memory *out)
 {
@@ -125,8 +119,8 @@ static bool device_memory(const hr_pjrt *b, PJRT_Device *device, hr_device_memor
     if (!HR_PJRT_HAS(b->api, PJRT_Device_MemoryStats)) return false;
     PJRT_Error *e = b->api->PJRT_Device_MemoryStats(&m);
     bool told = !e;
-    if (told) out->in_use = at_least_zero(m.bytes_in_use);
-    if (told && m.bytes_limit_is_set) out->limit = at_least_zero(m.bytes_limit);
+    if (told) out->in_use = hr_pjrt_bytes(m.bytes_in_use);
+    if (told && m.bytes_limit_is_set) out->limit = hr_pjrt_bytes(m.bytes_limit);
     hr_pjrt_ignore(b->api, e);
     return told;
 }

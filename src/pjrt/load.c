@@ -35,9 +35,8 @@ static hr_status get_executable(const hr_program *p, PJRT_Executable **out)
     return HR_OK;
 }
 
-static void release(const hr_program *p, PJRT_Executable *x)
+void hr_pjrt_executable_free(const PJRT_Api *api, PJRT_Executable *x)
 {
-    const PJRT_Api *api = p->owner->api;
     PJRT_Executable_Destroy_Args args = { .struct_size = PJRT_Executable_Destroy_Args_STRUCT_SIZE,
                                           .executable = x };
     if (x) hr_pjrt_ignore(api, api->PJRT_Executable_Destroy(&args));
@@ -79,11 +78,6 @@ static hr_status check_devices(const hr_program *p)
                           b->devices);
 }
 
-static size_t above_zero(int64_t n)
-{
-    return n > 0 ? (size_t)n : 0;
-}
-
 /* Sizes are for the ledger; a plugin need not know them. */
 static void read_sizes(hr_program *p, PJRT_Executable *x)
 {
@@ -94,8 +88,8 @@ static void read_sizes(hr_program *p, PJRT_Executable *x)
     if (!HR_PJRT_HAS(api, PJRT_Executable_GetCompiledMemoryStats)) return;
     PJRT_Error *e = api->PJRT_Executable_GetCompiledMemoryStats(&args);
     if (!e) {
-        p->info.peak_bytes = above_zero(args.temp_size_in_bytes);
-        p->info.code_bytes = above_zero(args.generated_code_size_in_bytes);
+        p->info.peak_bytes = hr_pjrt_bytes(args.temp_size_in_bytes);
+        p->info.code_bytes = hr_pjrt_bytes(args.generated_code_size_in_bytes);
     }
     hr_pjrt_ignore(api, e);
 }
@@ -127,7 +121,7 @@ static bool recall(hr_program *p, const hr_digest *key)
     if (!st) st = check_devices(p);
     if (!st) st = get_executable(p, &x);
     if (!st) st = check_results(p, x);
-    release(p, x);
+    hr_pjrt_executable_free(p->owner->api, x);
     if (st) hr_pjrt_unload(p);
     if (found && st) hr_pjrt_cache_refuse(&p->owner->cache, key);
     if (!st) {
@@ -196,6 +190,6 @@ hr_status hr_pjrt_load(hr_program *p)
     if (!st) st = check_results(p, x);
     if (!st) read_sizes(p, x);
     if (!st && caching) keep(p, x, &key);
-    release(p, x);
+    hr_pjrt_executable_free(p->owner->api, x);
     return st;
 }

@@ -17,6 +17,12 @@
 /* The alignment at which plugins copy, or take memory as it is, without a detour. */
 enum { HR_PJRT_ALIGNMENT = 64 };
 
+/* A plugin's count of bytes. Not every plugin counts, and some say so by a negative number. */
+static inline size_t hr_pjrt_bytes(int64_t n)
+{
+    return n > 0 ? (size_t)n : 0;
+}
+
 /* One part of a weight on the devices, shared by all programs. */
 typedef struct hr_pjrt_weight {
     const hr_weight *weight; /* borrowed from the model */
@@ -138,6 +144,7 @@ void hr_pjrt_compile_options(size_t devices, char to[HR_PJRT_OPTION_BYTES]);
 /* load.c: a program's text to what the device runs, from the cache or by the plugin. Any thread. */
 HR_MUST_USE hr_status hr_pjrt_load(hr_program *p);
 void hr_pjrt_unload(hr_program *p);
+void hr_pjrt_executable_free(const PJRT_Api *api, PJRT_Executable *x); /* NULL is fine */
 /* identity.c: whatever decides whether a compiled program runs here, as text. */
 HR_MUST_USE hr_status hr_pjrt_identity(const hr_pjrt *b, hr_buf *out);
 

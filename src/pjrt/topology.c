@@ -128,11 +128,6 @@ hr_status hr_pjrt_topology_describe(const hr_pjrt_topology *t, hr_buf *out)
 
 /* ---- programs ------------------------------------------------------------------------------- */
 
-static size_t size_of(int64_t bytes)
-{
-    return bytes > 0 ? (size_t)bytes : 0;
-}
-
 /* The code's own size is asked for by itself: what memory statistics call code has more in it. A
  * plugin need not give the statistics. */
 static hr_status read_sizes(const hr_pjrt_topology *t, PJRT_Executable *x, hr_pjrt_compiled *out)
@@ -145,13 +140,13 @@ static hr_status read_sizes(const hr_pjrt_topology *t, PJRT_Executable *x, hr_pj
     };
     HR_TRY(hr_pjrt_error(t->api, t->api->PJRT_Executable_SizeOfGeneratedCodeInBytes(&code),
                          "code size"));
-    out->code_bytes = size_of(code.size_in_bytes);
+    out->code_bytes = hr_pjrt_bytes(code.size_in_bytes);
     if (!HR_PJRT_HAS(t->api, PJRT_Executable_GetCompiledMemoryStats)) return HR_OK;
     PJRT_Error *e = t->api->PJRT_Executable_GetCompiledMemoryStats(&m);
     if (!e) {
-        out->argument_bytes = size_of(m.argument_size_in_bytes);
-        out->temporary_bytes = size_of(m.temp_size_in_bytes);
-        out->peak_bytes = size_of(m.peak_memory_in_bytes);
+        out->argument_bytes = hr_pjrt_bytes(m.argument_size_in_bytes);
+        out->temporary_bytes = hr_pjrt_bytes(m.temp_size_in_bytes);
+        out->peak_bytes = hr_pjrt_bytes(m.peak_memory_in_bytes);
     }
     hr_pjrt_ignore(t->api, e);
     return HR_OK;
@@ -176,9 +171,7 @@ static hr_status compile(const hr_pjrt_topology *t, const hr_buf *text, hr_pjrt_
     out->seconds = hr_now_s() - start;
     if (!args.executable) return hr_fail(HR_INTERNAL, "pjrt: compile: the plugin gives no program");
     hr_status st = read_sizes(t, args.executable, out);
-    PJRT_Executable_Destroy_Args end = { .struct_size = PJRT_Executable_Destroy_Args_STRUCT_SIZE,
-                                         .executable = args.executable };
-    hr_pjrt_ignore(t->api, t->api->PJRT_Executable_Destroy(&end));
+    hr_pjrt_executable_free(t->api, args.executable);
     return st;
 }
 
