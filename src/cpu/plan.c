@@ -2,7 +2,8 @@
  *
  * Engine thread only; the pool's workers see a step through step_run. An execute resolves places
  * to pointers, then walks the steps; it allocates nothing and takes no lock. The parts of a step
- * lie end to end in one range of items, so that workers claim chunks across part borders. */
+ * lie end to end in one range of items, so that workers claim chunks across part borders; those of
+ * a chain share one range, and a worker has a frame for what they hand on. */
 #include "cpu/plan.h"
 
 #include <string.h>
@@ -97,6 +98,7 @@ static void resolve(hr_program *p, const hr_execute_args *a)
         const plan_place *v = &p->places[i];
         switch (v->kind) {
         case PLAN_SLAB: p->base[i] = (uint8_t *)p->backend->slab.base + v->offset; break;
+        case PLAN_FRAME: p->base[i] = NULL; break; /* follows from worker and row */
         case PLAN_INPUT: p->base[i] = a->inputs[v->index]->region.base; break;
         case PLAN_OUTPUT: p->base[i] = a->outputs[v->index]->region.base; break;
         case PLAN_FIXED: p->base[i] = v->fixed; break;
@@ -119,7 +121,9 @@ static void bind(const hr_program *p, plan_part *part, const int64_t *live)
 }
 
 typedef struct step_run {
+    const hr_program *program;
     const plan_part *parts;
+    int32_t n_parts;
     uint8_t *scratch;
 } step_run;
 
@@ -139,6 +143,40 @@ static void run_chunk(void *ctx, int worker, int64_t from, int64_t to)
     }
 }
 
+static bool in_a_frame(const hr_program *p, int32_t place)
+{
+    return place != PLAN_NOWHERE && p->places[place].kind == PLAN_FRAME;
+}
+
+/* What kernels are to take for a value of all rows whose row `row` lies in a frame. */
+static void *in_frame(const hr_program *p, int32_t place, uintptr_t frame, int64_t row)
+{
+    const plan_place *v = &p->places[place];
+    return (void *)(frame + v->offset - (size_t)row * v->bytes);
+}
+
+static void run_row(const step_run *run, const plan_part *part, int worker, int64_t row)
+{
+    const hr_program *p = run->program;
+    uintptr_t frame =
+        (uintptr_t)p->backend->slab.base + p->frame_offset + (size_t)worker * p->frame_bytes;
+    hr_kernel_args args = part->args;
+    args.scratch = run->scratch + (size_t)worker * HR_KERNEL_SCRATCH;
+    for (int k = 0; k < HR_NODE_MAX_IN; k++)
+        if (in_a_frame(p, part->in[k])) args.in[k] = in_frame(p, part->in[k], frame, row);
+    for (int k = 0; k < HR_NODE_MAX_OUT; k++)
+        if (in_a_frame(p, part->out[k])) args.out[k] = in_frame(p, part->out[k], frame, row);
+    part->kernel->fn(&args, row, row + 1);
+}
+
+/* Rows [from, to) of a chain, each through all of its parts. */
+static void run_chain(void *ctx, int worker, int64_t from, int64_t to)
+{
+    const step_run *run = ctx;
+    for (int64_t row = from; row < to; row++)
+        for (int32_t i = 0; i < run->n_parts; i++) run_row(run, &run->parts[i], worker, row);
+}
+
 static void run_step(hr_program *p, const plan_step *s, const int64_t *live)
 {
     hr_cpu_backend *b = p->backend;
@@ -146,7 +184,7 @@ static void run_step(hr_program *p, const plan_step *s, const int64_t *live)
     int64_t items = 0, grain = INT64_MAX;
     for (int32_t i = 0; i < s->n_parts; i++) {
         bind(p, &parts[i], live);
-        items += parts[i].run_items;
+        if (!s->chain || i == 0) items += parts[i].run_items;
         int64_t g = hr_kernel_grain(parts[i].kernel, parts[i].args.node, live);
         if (g < grain) grain = g;
     }
@@ -154,8 +192,10 @@ static void run_step(hr_program *p, const plan_step *s, const int64_t *live)
     enum { CHUNKS_PER_WORKER = 8 };
     int64_t even = items / ((int64_t)hr_pool_threads(b->pool) * CHUNKS_PER_WORKER);
     if (grain < even) grain = even;
-    step_run run = { .parts = parts, .scratch = b->scratch.base };
-    hr_pool_run(b->pool, run_chunk, &run, items, grain);
+    step_run run = {
+        .program = p, .parts = parts, .n_parts = s->n_parts, .scratch = b->scratch.base
+    };
+    hr_pool_run(b->pool, s->chain ? run_chain : run_chunk, &run, items, grain);
 }
 
 static const plan_copy *run_copies(const hr_program *p, const plan_copy *c, int32_t before,

@@ -9,6 +9,7 @@
 /* Where a value lies. Values that continue one another in place share a place. */
 typedef enum plan_place_kind {
     PLAN_SLAB,   /* at an offset of the backend's slab */
+    PLAN_FRAME,  /* one row, at an offset of each worker's frame; between the parts of a chain */
     PLAN_INPUT,  /* in the buffer bound to input `index` */
     PLAN_OUTPUT, /* in the buffer bound to output `index` */
     PLAN_FIXED,  /* constants and packed vectors */
@@ -17,9 +18,11 @@ typedef enum plan_place_kind {
 typedef struct plan_place {
     plan_place_kind kind;
     int32_t index;
-    int32_t first, last; /* steps, both included; last is PLAN_END for what outputs need */
-    size_t bytes;
-    size_t offset; /* SLAB */
+    int32_t first,
+        last;      /* while planning: entries, both included; PLAN_END for what outputs need */
+    bool prep;     /* of linears */
+    size_t bytes;  /* FRAME: of a row */
+    size_t offset; /* SLAB, FRAME */
     void *fixed;   /* FIXED: borrowed from the weight table or the program's constants */
 } plan_place;
 
@@ -33,9 +36,11 @@ typedef struct plan_part {
     int64_t run_items;                                      /* of the execute under way */
 } plan_part;
 
-/* Parts whose items are claimed together by the pool; their results are independent. */
+/* Parts whose items are claimed together by the pool. Their results are independent, unless they
+ * form a chain: then an item is a row, and goes through all parts in their order. */
 typedef struct plan_step {
     int32_t first_part, n_parts;
+    bool chain;
 } plan_step;
 
 /* A whole value copied from one place to another. */
@@ -57,6 +62,7 @@ struct hr_program {
     hr_region constants;
     size_t n_places, n_parts, n_steps, n_copies;
     size_t slab_bytes;
+    size_t frame_offset, frame_bytes; /* in the slab; of one worker */
 };
 
 /* plan_build.c: everything of *p but graph and backend, which are set. */

@@ -34,6 +34,16 @@ static inline int64_t grain_ROWS(const hr_node *n, const int64_t *live, int32_t 
     return by_elements(in > out ? in : out, cost);
 }
 
+#define items_OWN_ROW          items_ROWS
+#define grain_OWN_ROW          grain_ROWS
+#define IS_OWN_ROW_OWN_ROW     true
+#define IS_OWN_ROW_ROWS        false
+#define IS_OWN_ROW_ROW_BLOCKS  false
+#define IS_OWN_ROW_UPDATES     false
+#define IS_OWN_ROW_ONE         false
+#define IS_OWN_ROW_TOKEN_HEADS false
+#define IS_OWN_ROW_PANELS      false
+
 static inline int64_t items_ROW_BLOCKS(const hr_node *n, const int64_t *live)
 {
     int64_t columns = hr_shape_row(n->out[0]->shape);
@@ -106,8 +116,8 @@ static inline int64_t grain_PANELS(const hr_node *n, const int64_t *live, int32_
 #undef HR_K
 
 #define ROW(op, isa, rule, cost, place)                                                            \
-    [HR_ISA_##isa][HR_OP_##op] = { hr_kernel_##op##_##isa, items_##rule, grain_##rule, cost,       \
-                                   HR_PLACE_##place },
+    [HR_ISA_##isa][HR_OP_##op] = { hr_kernel_##op##_##isa, items_##rule,     grain_##rule, cost,   \
+                                   HR_PLACE_##place,       IS_OWN_ROW_##rule },
 static const hr_kernel kernels[HR_ISA_COUNT][HR_OP_COUNT] = {
 #define HR_K(op, rule, cost, place) ROW(op, scalar, rule, cost, place)
 #include "cpu/kernels/kernels.def"
@@ -126,10 +136,13 @@ void hr_kernel_linear_prep_scalar(const hr_kernel_args *a, int64_t from, int64_t
 void hr_kernel_linear_prep_avx2(const hr_kernel_args *a, int64_t from, int64_t to);
 void hr_kernel_linear_prep_avx512(const hr_kernel_args *a, int64_t from, int64_t to);
 static const hr_kernel linear_prep[HR_ISA_COUNT] = {
-    [HR_ISA_scalar] = { hr_kernel_linear_prep_scalar, items_ROWS, grain_ROWS, 1, HR_PLACE_APART },
+    [HR_ISA_scalar] = { hr_kernel_linear_prep_scalar, items_ROWS, grain_ROWS, 1, HR_PLACE_APART,
+                        false },
 #if defined(__x86_64__)
-    [HR_ISA_avx2] = { hr_kernel_linear_prep_avx2, items_ROWS, grain_ROWS, 1, HR_PLACE_APART },
-    [HR_ISA_avx512] = { hr_kernel_linear_prep_avx512, items_ROWS, grain_ROWS, 1, HR_PLACE_APART },
+    [HR_ISA_avx2] = { hr_kernel_linear_prep_avx2, items_ROWS, grain_ROWS, 1, HR_PLACE_APART,
+                      false },
+    [HR_ISA_avx512] = { hr_kernel_linear_prep_avx512, items_ROWS, grain_ROWS, 1, HR_PLACE_APART,
+                        false },
 #endif
 };
 

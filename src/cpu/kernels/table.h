@@ -22,6 +22,7 @@ typedef struct hr_kernel {
     int64_t (*grain)(const hr_node *n, const int64_t *live, int32_t cost);
     int32_t cost;
     hr_kernel_place place;
+    bool own_row; /* kernels.def says OWN_ROW */
 } hr_kernel;
 
 /* NULL when kernels.def has no line for the op. */
