@@ -108,9 +108,35 @@ static hr_weight ones = {
     .name = "ones", .shape = { 1, { WIDTH } }, .format = HR_FORMAT_F32, .read_rows = tiny_rows
 };
 
-static hr_value *random_node(hr_graph *g, hr_value *const *v, uint32_t n)
+/* One number per row, made by the sampler's kernels on the way: operands of later ones. */
+typedef struct columns {
+    hr_value *at[NODES];
+    uint32_t n;
+} columns;
+
+static hr_value *add_op(hr_graph *g, hr_op op, hr_value *a, hr_value *b, columns *c)
+{
+    hr_node *node = NULL;
+    hr_value *made = hr_graph_op(g, op, (hr_value *[]){ a, b }, 2, NULL, &node);
+    if (c) c->at[c->n++] = op == HR_OP_temper ? node->out[1] : made;
+    return made;
+}
+
+/* Kernels that keep to their row, whose runs are chains. */
+static hr_value *random_chain_node(hr_graph *g, hr_value *a, columns *c)
+{
+    hr_value *column = c->at[random_below(c->n)];
+    switch (random_below(4)) {
+    case 0: return add_op(g, HR_OP_temper, a, column, c);
+    case 1: add_op(g, HR_OP_log_sum_exp, a, NULL, c); /* fall through */
+    default: return add_op(g, HR_OP_keep, a, column, NULL);
+    }
+}
+
+static hr_value *random_node(hr_graph *g, hr_value *const *v, uint32_t n, columns *c)
 {
     hr_value *a = v[random_below(n)], *b = v[random_below(n)], *scale;
+    if (c && random_below(4)) return random_chain_node(g, a, c);
     switch (random_below(8)) {
     case 0: return hr_op_add(g, a, b);
     case 1: return hr_op_gated(g, a, b, HR_ACT_SILU);
@@ -128,17 +154,21 @@ static hr_value *random_node(hr_graph *g, hr_value *const *v, uint32_t n)
 }
 
 typedef enum shown { SHOW_SOME, SHOW_ALL } shown;
+enum { CHAINS = 1000 }; /* seeds from here on: mostly chains */
 
 /* The same values whatever is shown; the last four are outputs in both. */
 static hr_graph *random_graph(uint32_t seed, shown what)
 {
     hr_graph *g;
+    columns c = { .n = 0 };
     hr_value *v[NODES + 2];
     random_state = seed;
     assert_int_equal(hr_graph_create("random", &g), HR_OK);
     v[0] = hr_graph_input(g, "a", HR_DTYPE_F32, HR_SHAPE(ROWS, WIDTH), HR_LIVE_TOKENS);
     v[1] = hr_graph_input(g, "b", HR_DTYPE_F32, HR_SHAPE(ROWS, WIDTH), HR_LIVE_TOKENS);
-    for (uint32_t i = 2; i < NODES + 2; i++) v[i] = random_node(g, v, i);
+    if (seed >= CHAINS)
+        c.at[c.n++] = hr_graph_input(g, "c", HR_DTYPE_F32, HR_SHAPE(ROWS), HR_LIVE_TOKENS);
+    for (uint32_t i = 2; i < NODES + 2; i++) v[i] = random_node(g, v, i, c.n ? &c : NULL);
     for (uint32_t i = what == SHOW_ALL ? 2 : NODES - 2; i < NODES + 2; i++) {
         char name[16];
         snprintf(name, sizeof name, "v%u", i);
@@ -155,22 +185,28 @@ static void poison(runner *r)
     for (int i = 0; i < ROWS * WIDTH; i++) nan_rows[i] = NAN;
     for (int i = 0; i < 2; i++)
         assert_int_equal(hr_buffer_put(backend, r->inputs[i], nan_rows, sizeof nan_rows), HR_OK);
+    if (r->n_inputs > 2)
+        assert_int_equal(hr_buffer_put(backend, r->inputs[2], nan_rows, ROWS * sizeof(float)),
+                         HR_OK);
     assert_int_equal(runner_run(r, ROWS), HR_OK);
 }
 
-static void test_values_keep_apart(void **state)
+static void fill_inputs(runner *r, size_t rows, uint32_t seed)
 {
-    (void)state;
-    for (uint32_t seed = 1; seed <= 60; seed++) {
+    for (uint32_t i = 0; i < 2; i++) fill(r->inputs[i], rows * WIDTH, seed + i);
+    if (r->n_inputs > 2) fill(r->inputs[2], rows, seed);
+}
+
+static void check_values_keep_apart(uint32_t first, uint32_t last)
+{
+    for (uint32_t seed = first; seed <= last; seed++) {
         hr_graph *some = random_graph(seed, SHOW_SOME), *all = random_graph(seed, SHOW_ALL);
         runner a, b;
         runner_make(some, &a);
         runner_make(all, &b);
         poison(&a);
-        for (uint32_t i = 0; i < 2; i++) {
-            fill(a.inputs[i], ROWS * WIDTH, seed + i);
-            fill(b.inputs[i], ROWS * WIDTH, seed + i);
-        }
+        fill_inputs(&a, ROWS, seed);
+        fill_inputs(&b, ROWS, seed);
         assert_int_equal(runner_run(&a, ROWS), HR_OK);
         assert_int_equal(runner_run(&b, ROWS), HR_OK);
         for (size_t i = 0; i < a.n_outputs; i++) {
@@ -187,24 +223,37 @@ static void test_values_keep_apart(void **state)
     }
 }
 
+static void test_values_keep_apart(void **state)
+{
+    (void)state;
+    check_values_keep_apart(1, 60);
+}
+
+/* What a chain hands on lies in one row per worker; what leaves it, or is read beside it, must not.
+ */
+static void test_chains_keep_apart(void **state)
+{
+    (void)state;
+    check_values_keep_apart(CHAINS, CHAINS + 200);
+}
+
 /* ---- live counts ------------------------------------------------------------------------------
  */
 
 /* Padding holds NaN in, a pattern out; live rows do not depend on how many there are. */
-static void test_padding(void **state)
+static void check_padding(uint32_t seed)
 {
-    (void)state;
-    hr_graph *g = random_graph(7, SHOW_SOME);
+    hr_graph *g = random_graph(seed, SHOW_SOME);
     runner full, part;
     runner_make(g, &full);
     runner_make(g, &part);
-    for (uint32_t i = 0; i < 2; i++) fill(full.inputs[i], ROWS * WIDTH, i);
+    fill_inputs(&full, ROWS, 0);
     assert_int_equal(runner_run(&full, ROWS), HR_OK);
     for (int64_t live = 0; live < ROWS; live += 5) {
         uint8_t pattern[ROWS * WIDTH * 4];
         memset(pattern, 0xa5, sizeof pattern);
         poison(&part);
-        for (uint32_t i = 0; i < 2; i++) fill(part.inputs[i], (size_t)live * WIDTH, i);
+        fill_inputs(&part, (size_t)live, 0);
         for (size_t i = 0; i < part.n_outputs; i++)
             assert_int_equal(hr_buffer_put(backend, part.outputs[i], pattern, sizeof pattern),
                              HR_OK);
@@ -221,6 +270,13 @@ static void test_padding(void **state)
     runner_free(&full);
     runner_free(&part);
     hr_graph_destroy(g);
+}
+
+static void test_padding(void **state)
+{
+    (void)state;
+    check_padding(7);
+    for (uint32_t seed = CHAINS; seed < CHAINS + 10; seed++) check_padding(seed);
 }
 
 /* ---- steps and weights ------------------------------------------------------------------------
@@ -245,6 +301,31 @@ static void test_shared_rows_are_one_step(void **state)
     runner_make(g, &r);
     hr_program_info_get(backend, r.program, &info);
     assert_int_equal(info.steps, 3); /* quantise; sums of the rows; all three products */
+    runner_free(&r);
+    hr_graph_destroy(g);
+}
+
+/* keep(temper(x)) and what the sampler reads of it: one step, and no memory per row but the output.
+ */
+static void test_chain_is_one_step(void **state)
+{
+    (void)state;
+    hr_graph *g;
+    hr_program_info info;
+    runner r;
+    columns c = { .n = 0 };
+    assert_int_equal(hr_graph_create("chain", &g), HR_OK);
+    hr_value *x = hr_graph_input(g, "x", HR_DTYPE_F32, HR_SHAPE(ROWS, WIDTH), HR_LIVE_ROWS);
+    hr_value *t = hr_graph_input(g, "t", HR_DTYPE_F32, HR_SHAPE(ROWS), HR_LIVE_ROWS);
+    hr_value *y = add_op(g, HR_OP_temper, x, t, &c);
+    y = add_op(g, HR_OP_keep, y, c.at[0], NULL);
+    hr_graph_output(g, "sum", add_op(g, HR_OP_log_sum_exp, y, NULL, NULL));
+    assert_int_equal(hr_graph_finish(g), HR_OK);
+    runner_make(g, &r);
+    hr_program_info_get(backend, r.program, &info);
+    assert_int_equal(info.steps, 1);
+    /* y, changed in place, and the column, for each of 3 workers */
+    assert_int_equal(info.peak_bytes, 3 * (WIDTH * 4 + 64));
     runner_free(&r);
     hr_graph_destroy(g);
 }
@@ -408,8 +489,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_values_keep_apart, start, stop),
+        cmocka_unit_test_setup_teardown(test_chains_keep_apart, start, stop),
         cmocka_unit_test_setup_teardown(test_padding, start, stop),
         cmocka_unit_test_setup_teardown(test_shared_rows_are_one_step, start, stop),
+        cmocka_unit_test_setup_teardown(test_chain_is_one_step, start, stop),
         cmocka_unit_test_setup_teardown(test_weights_are_packed_once, start, stop),
         cmocka_unit_test_setup_teardown(test_numerics, start, stop),
         cmocka_unit_test_setup_teardown(test_unreadable_weight, start, stop),
