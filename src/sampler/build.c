@@ -1,8 +1,8 @@
 /* The sampler as graphs: the declared order, top to bottom.
  *
- * Start-up thread. R sampler rows, V logits, S table slots, W words of a mask. Two buffers of [R,V]
+ * Start-up thread. R sampler rows, V logits, S table slots, W words of a mask. Two values of [R,V]
  * live at once: the raw logits, which log-probabilities are taken from, and the processed ones,
- * which every later step changes in place. */
+ * which every later step changes in place. Every op keeps to its own row. */
 #include "sampler/sampler_int.h"
 
 typedef struct builder {
