@@ -72,6 +72,8 @@ typedef struct headrace_options {
     const char *isa;            /* NULL = HEADRACE_ISA, else the best the machine has */
     const char *logprobs_mode;  /* NULL = "raw_logprobs"; processed_logprobs, raw_logits,
                                    processed_logits */
+    const char *sampler;        /* "full" (NULL); "greedy": the likeliest token and nothing else is
+                                   built, and requests that want more are refused */
     const char *buckets_json; /* {"tokens":[…],"requests":[…]}; NULL = the lists of the flags */
     int threads;              /* 0 = min(affinity, cgroup quota) */
     int max_logprobs;         /* 20 */

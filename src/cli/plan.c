@@ -39,6 +39,7 @@ static void print_stage(const hr_engine_plan *p, hr_stage stage)
         tokens = r->tokens;
         requests = r->requests;
     }
+    if (!n) return;
     hr_buf buckets = { 0 };
     if (tokens) add_buckets(&buckets, &p->tokens, "tokens");
     hr_bucket_list last = { .at = { requests }, .n = 1 };

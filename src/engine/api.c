@@ -45,6 +45,7 @@ void headrace_sampling_init(const headrace_engine *e, headrace_sampling *s)
                               .logprobs = -1,
                               .prompt_logprobs = -1 };
     if (!e) return;
+    if (e->sampler == HR_SAMPLER_GREEDY) s->temperature = 0;
     const hr_generation_defaults *d = &hr_model_config(e->model)->generation;
     if (d->has_temperature) s->temperature = d->temperature;
     if (d->has_top_p) s->top_p = d->top_p;

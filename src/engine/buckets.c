@@ -14,7 +14,14 @@
 size_t hr_programs_count(const hr_shapes *s)
 {
     size_t t = (size_t)s->tokens.n, r = (size_t)s->requests.n;
-    return t + t * r + r + 2;
+    return t + t * r + r + hr_programs_have(s, HR_STAGE_PROMPT) +
+           hr_programs_have(s, HR_STAGE_TABLES);
+}
+
+bool hr_programs_have(const hr_shapes *s, hr_stage stage)
+{
+    bool greedy = s->sampler.kind == HR_SAMPLER_GREEDY;
+    return !greedy || (stage != HR_STAGE_PROMPT && stage != HR_STAGE_TABLES);
 }
 
 /* ---- binding ------------------------------------------------------------------------------- */
@@ -236,6 +243,7 @@ static hr_status create_boundaries(hr_programs *p)
 
 static hr_status create_tables(hr_programs *p)
 {
+    if (!hr_programs_have(&p->shapes, HR_STAGE_TABLES)) return HR_OK;
     const hr_sampler_options *o = &p->shapes.sampler;
     int64_t words = hr_sampler_words(o->vocab);
     HR_TRY(create_buffer(p, HR_DTYPE_U16, HR_SHAPE(o->slots, o->vocab), &p->counts));
@@ -261,16 +269,17 @@ static hr_status create_slots(hr_programs *p)
     p->backbone = s;
     p->select = p->backbone + nt;
     p->sampler = p->select + nt * nr;
-    p->prompt = p->sampler + nr;
-    p->tables = p->prompt + 1;
+    hr_program_slot *next = p->sampler + nr;
+    if (hr_programs_have(&p->shapes, HR_STAGE_PROMPT)) p->prompt = next++;
+    if (hr_programs_have(&p->shapes, HR_STAGE_TABLES)) p->tables = next++;
     for (size_t t = 0; t < nt; t++)
         open_row(p, &p->backbone[t], HR_STAGE_BACKBONE, tokens->at[t], 0);
     for (size_t i = 0; i < nt * nr; i++)
         open_row(p, &p->select[i], HR_STAGE_SELECT, tokens->at[i / nr], requests->at[i % nr]);
     for (size_t r = 0; r < nr; r++)
         open_row(p, &p->sampler[r], HR_STAGE_SAMPLER, 0, requests->at[r]);
-    open_row(p, p->prompt, HR_STAGE_PROMPT, 0, hr_buckets_last(requests));
-    open_row(p, p->tables, HR_STAGE_TABLES, 0, 0);
+    if (p->prompt) open_row(p, p->prompt, HR_STAGE_PROMPT, 0, hr_buckets_last(requests));
+    if (p->tables) open_row(p, p->tables, HR_STAGE_TABLES, 0, 0);
     return HR_OK;
 }
 

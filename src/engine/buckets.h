@@ -51,13 +51,13 @@ struct hr_programs {
     hr_program_slot *backbone; /* [token buckets] */
     hr_program_slot *select;   /* [token buckets × request buckets] */
     hr_program_slot *sampler;  /* [request buckets] */
-    hr_program_slot *prompt;   /* [1], rows = the last request bucket */
-    hr_program_slot *tables;   /* [1] */
+    hr_program_slot *prompt;   /* [1], rows = the last request bucket; NULL: no such stage */
+    hr_program_slot *tables;   /* [1]; likewise */
     hr_buffer **hidden;        /* [token buckets], activation [T,H] */
     hr_buffer **selected;      /* [request buckets], activation [R,H] */
     hr_buffer **caches;        /* [2 × layers]: k, v of each layer */
     size_t n_caches;
-    hr_buffer *counts, *allowed, *grammar; /* the sampler's tables */
+    hr_buffer *counts, *allowed, *grammar; /* the sampler's tables; NULL: it has none */
     size_t buffer_bytes;                   /* of every buffer but the KV caches */
     bool sealed;
 };
@@ -68,6 +68,8 @@ HR_MUST_USE hr_status hr_programs_create(const hr_shapes *shapes, hr_backend *ba
                                          hr_programs **out);
 void hr_programs_destroy(hr_programs *p);
 size_t hr_programs_count(const hr_shapes *shapes);
+/* Whether there are programs of a stage: a greedy sampler neither scores prompts nor has tables. */
+bool hr_programs_have(const hr_shapes *shapes, hr_stage stage);
 
 /* graphs.c: the graph of a program, for its ledger row's bucket. The caller destroys it, also when
  * building failed half way. */

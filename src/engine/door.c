@@ -11,7 +11,8 @@
 
 hr_sampler_limits hr_engine_sampler_limits(const hr_engine *e)
 {
-    return (hr_sampler_limits){ .vocab = e->shapes.sampler.vocab,
+    return (hr_sampler_limits){ .kind = e->shapes.sampler.kind,
+                                .vocab = e->shapes.sampler.vocab,
                                 .used_vocab = e->shapes.sampler.used_vocab,
                                 .max_model_len = e->max_model_len,
                                 .max_logprobs = e->options.max_logprobs };

@@ -40,6 +40,7 @@ static hr_status keep_options(hr_engine *e, const headrace_options *o)
                              &e->options.load_format,
                              &e->options.isa,
                              &e->options.logprobs_mode,
+                             &e->options.sampler,
                              &e->options.buckets_json,
                              &e->options.scheduling_policy,
                              &e->options.chat_template,
@@ -50,6 +51,8 @@ static hr_status keep_options(hr_engine *e, const headrace_options *o)
                              &e->options.kv_cache_dtype };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) HR_TRY(keep(e, texts[i]));
     if (!e->options.model) return hr_fail(HR_INVALID_ARGUMENT, "no model was named");
+    if (e->options.sampler)
+        HR_TRY(hr_sampler_kind_parse(hr_str_c(e->options.sampler), &e->sampler));
     return hr_device_parse(e->options.device, e->options.device_options, &e->device);
 }
 
@@ -70,6 +73,7 @@ static hr_status load_model(hr_engine *e)
 {
     hr_model_options o = { .load_format = HR_LOAD_AUTO,
                            .ignore_generation_defaults = !e->options.use_generation_config,
+                           .greedy = e->sampler == HR_SAMPLER_GREEDY,
                            .devices = e->options.tensor_parallel_size,
                            .override_generation =
                                hr_str_c(e->options.override_generation_config_json) };

@@ -97,6 +97,7 @@ struct headrace_engine {
     size_t longest_token;    /* bytes; 0 = not known */
     hr_str chat_template;    /* borrowed from the model or the options; n 0 = none */
     hr_device device;        /* its strings are the options' */
+    hr_sampler_kind sampler;
     hr_shapes shapes;
     hr_policy policy;
     hr_dtype activation;

@@ -229,9 +229,10 @@ static void fill_row(hr_engine *e, hr_step_message *m, hr_seq *q, int64_t i)
                           .stop_id = -1,
                           .cached = q->cached,
                           .started_s = q->started_s };
-    if (r->status[i]) {
+    if (r->status[i] || r->token[i] < 0) {
         hr_log(HR_LOG_WARNING, "engine: req=%llu choice=%u: %s", (unsigned long long)q->request,
-               q->choice, r->status[i] == 1 ? "its masks leave no token" : "its logits hold NaN");
+               q->choice,
+               r->status[i] == HR_SAMPLER_NAN ? "its logits hold NaN" : "its masks leave no token");
         row->finish = HR_FINISH_ERROR;
         hr_scheduler_distrust(&e->scheduler, q);
         return;

@@ -52,6 +52,7 @@ static void find_available(const hr_engine *e, hr_memory *out)
 static hr_status compile(hr_programs *p, hr_stage stage, int t, int r)
 {
     hr_program_slot *slot;
+    if (!hr_programs_have(&p->shapes, stage)) return HR_OK;
     return hr_programs_get(p, stage, t, r, "hr_engine_measure", &slot);
 }
 

@@ -143,6 +143,28 @@ static hr_status resolve_buckets(hr_engine *e)
     return hr_buckets_requests(o->max_num_seqs, &s->requests);
 }
 
+/* Requests start greedy then, and what a checkpoint's author likes to draw with was not read; what
+ * the flag says must fit. */
+static hr_status check_greedy(const hr_engine *e)
+{
+    const char *mode = e->options.logprobs_mode;
+    headrace_sampling s;
+    headrace_sampling_init(e, &s);
+    if (mode)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "--logprobs-mode %s: --sampler greedy computes no log-probabilities", mode);
+    if (s.temperature > 0 && s.top_k != 1)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "--override-generation-config: temperature %g draws tokens, and --sampler "
+                       "greedy only takes the likeliest",
+                       s.temperature);
+    if (s.repetition_penalty == 1) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT,
+                   "--override-generation-config: repetition_penalty %g is nothing that --sampler "
+                   "greedy applies",
+                   s.repetition_penalty);
+}
+
 static hr_status resolve_sampler(hr_engine *e)
 {
     const headrace_options *o = &e->options;
@@ -154,12 +176,13 @@ static hr_status resolve_sampler(hr_engine *e)
     /* ids past the tokenizer's last are padding of the checkpoint's matrices */
     int64_t vocab = hr_model_config(e->model)->vocab;
     int64_t used = e->tokenizer ? (int64_t)hr_tokenizer_size(e->tokenizer) : vocab;
-    e->shapes.sampler = (hr_sampler_options){ .vocab = vocab,
+    e->shapes.sampler = (hr_sampler_options){ .kind = e->sampler,
+                                              .vocab = vocab,
                                               .used_vocab = used < vocab ? used : vocab,
                                               .slots = o->max_num_seqs + 1,
                                               .max_logprobs = o->max_logprobs,
                                               .mode = mode };
-    return HR_OK;
+    return e->sampler == HR_SAMPLER_GREEDY ? check_greedy(e) : HR_OK;
 }
 
 static hr_status resolve_eos(hr_engine *e)

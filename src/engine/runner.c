@@ -169,10 +169,12 @@ static hr_status read_back(hr_runner *r, const hr_program_slot *s, bool sampled)
         { o->extra_logprobs, extra_cells * cell },
         { o->status, rows * cell },
     };
-    /* the outputs of hr_sampler_build, and of hr_sampler_build_prompt */
-    static const int all[] = { 0, 1, 2, 3, 4, 5, 6 }, scored[] = { 1, 2, 3, 4, 6 };
-    const int *order = sampled ? all : scored;
-    size_t n = sampled ? 7 : 5;
+    /* the outputs of hr_sampler_build, whole and greedy, and of hr_sampler_build_prompt */
+    static const int all[] = { 0, 1, 2, 3, 4, 5, 6 }, least[] = { 0, 6 },
+                     scored[] = { 1, 2, 3, 4, 6 };
+    bool greedy = r->programs->shapes.sampler.kind == HR_SAMPLER_GREEDY;
+    const int *order = !sampled ? scored : greedy ? least : all;
+    size_t n = !sampled ? 5 : greedy ? 2 : 7;
     assert(s->n_outputs == n);
     for (size_t i = 0; i < n; i++)
         if (want[order[i]].bytes)

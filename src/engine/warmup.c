@@ -116,18 +116,21 @@ static hr_status warm_select(warm_up *w)
     return HR_OK;
 }
 
-static hr_status warm_heads(warm_up *w)
+static hr_status warm_samplers(warm_up *w)
 {
     int n = w->runner->programs->shapes.requests.n;
     stage_begins(w, HR_STAGE_SAMPLER, n, "request buckets");
     for (int q = 0; q < n; q++) HR_TRY(warm(w, HR_STAGE_SAMPLER, HR_STEP_SAMPLER, 0, q));
     stage_ends(w, HR_STAGE_SAMPLER);
-    stage_begins(w, HR_STAGE_PROMPT, 1, "request bucket");
-    HR_TRY(warm(w, HR_STAGE_PROMPT, HR_STEP_PROMPT, 0, 0));
-    stage_ends(w, HR_STAGE_PROMPT);
-    stage_begins(w, HR_STAGE_TABLES, 1, "shape");
-    HR_TRY(warm(w, HR_STAGE_TABLES, HR_STEP_TABLES, 0, 0));
-    stage_ends(w, HR_STAGE_TABLES);
+    return HR_OK;
+}
+
+static hr_status warm_one(warm_up *w, hr_stage stage, unsigned part, const char *what)
+{
+    if (!hr_programs_have(&w->runner->programs->shapes, stage)) return HR_OK;
+    stage_begins(w, stage, 1, what);
+    HR_TRY(warm(w, stage, part, 0, 0));
+    stage_ends(w, stage);
     return HR_OK;
 }
 
@@ -174,7 +177,9 @@ hr_status hr_warm_up(hr_runner *r, hr_scheduler *scheduler)
     if (!st) st = hr_programs_start(r->programs);
     if (!st) st = warm_backbone(&w);
     if (!st) st = warm_select(&w);
-    if (!st) st = warm_heads(&w);
+    if (!st) st = warm_samplers(&w);
+    if (!st) st = warm_one(&w, HR_STAGE_PROMPT, HR_STEP_PROMPT, "request bucket");
+    if (!st) st = warm_one(&w, HR_STAGE_TABLES, HR_STEP_TABLES, "shape");
     if (!st) finish(&w);
     if (w.seq)
         hr_block_list_trim(&w.seq->blocks, &scheduler->pool, 0,

@@ -9,13 +9,19 @@ static void logits(hr_infer *m, const char *name)
     hr_infer_operand(m, 0, name, HR_SET_F32, "RV");
 }
 
+/* n: where the ids that count end. */
+static void require_used(hr_infer *m)
+{
+    hr_infer_require(m, m->node->attrs.n >= 0 && m->node->attrs.n <= m->dim['V'],
+                     "n %d is not in 0 to V", m->node->attrs.n);
+}
+
 static void infer_mask_bits(hr_infer *m)
 {
     logits(m, "x");
     hr_infer_operand(m, 1, "table", HR_SET_U32, "SW");
     hr_infer_operand(m, 2, "slot", HR_SET_I32, "R");
-    hr_infer_require(m, m->node->attrs.n >= 0 && m->node->attrs.n <= m->dim['V'],
-                     "n %d is not in 0 to V", m->node->attrs.n);
+    require_used(m);
     hr_infer_require(m, m->dim['W'] == (m->dim['V'] + 31) / 32, "table has %lld words for V %lld",
                      (long long)m->dim['W'], (long long)m->dim['V']);
     hr_infer_result(m, 0, HR_DTYPE_F32, "RV");
@@ -53,6 +59,13 @@ static void infer_row_status(hr_infer *m)
 {
     logits(m, "x");
     hr_infer_optional(m, 1, "before", HR_SET_I32, "R");
+    hr_infer_result(m, 0, HR_DTYPE_I32, "R");
+}
+
+static void infer_argmax(hr_infer *m)
+{
+    logits(m, "x");
+    require_used(m);
     hr_infer_result(m, 0, HR_DTYPE_I32, "R");
 }
 
@@ -163,6 +176,7 @@ void hr_infer_sampler(hr_infer *m)
         [HR_OP_bias_ids] = infer_bias_ids,
         [HR_OP_penalties] = infer_penalties,
         [HR_OP_row_status] = infer_row_status,
+        [HR_OP_argmax] = infer_argmax,
         [HR_OP_temper] = infer_temper,
         [HR_OP_threshold] = infer_threshold,
         [HR_OP_draw] = infer_draw,
@@ -175,10 +189,5 @@ void hr_infer_sampler(hr_infer *m)
         [HR_OP_count_tokens] = infer_count_tokens,
         [HR_OP_write_rows] = infer_write_rows,
     };
-    if (m->node->op == HR_OP_argmax) {
-        logits(m, "x");
-        hr_infer_result(m, 0, HR_DTYPE_I32, "R");
-    } else {
-        rules[m->node->op](m);
-    }
+    rules[m->node->op](m);
 }

@@ -36,6 +36,10 @@ static hr_status load(hr_model *m, const char *path, const hr_model_options *o)
                        path);
     HR_TRY(dir ? load_dir(m) : load_gguf(m));
     if (o->ignore_generation_defaults) m->config.generation = (hr_generation_defaults){ 0 };
+    hr_generation_defaults *d = &m->config.generation;
+    if (o->greedy)
+        *d = (hr_generation_defaults){ .has_max_new_tokens = d->has_max_new_tokens,
+                                       .max_new_tokens = d->max_new_tokens };
     if (o->override_generation.n)
         HR_TRY(hr_config_override_generation(o->override_generation, &m->config));
     HR_TRY(hr_family_bind(m));

@@ -20,6 +20,7 @@ typedef struct hr_model_options {
     hr_load_format load_format;
     uint64_t dummy_seed;
     bool ignore_generation_defaults; /* no sampling defaults from generation_config.json */
+    bool greedy;                     /* none of them that changes which token is chosen */
     hr_str override_generation;      /* a JSON object of such defaults, over whatever was read */
     int devices; /* that share each layer (tensor parallel); 0 = 1. Graphs and KV specs are one
                     device's then: local shapes, and all_reduce and all_gather between them */

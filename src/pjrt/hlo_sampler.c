@@ -207,7 +207,10 @@ hr_status hr_hlo_emit_row_status(hr_hlo_emit *e)
 hr_status hr_hlo_emit_argmax(hr_hlo_emit *e)
 {
     hr_hlo *h = e->h;
-    hr_hlo_value key = hr_hlo_key(h, e->in[0], HR_HLO_KEY_INFINITY);
+    hr_hlo_value x = e->in[0];
+    if (e->node->attrs.n && e->node->attrs.n < x.shape.dim[1])
+        x = hr_hlo_slice(h, x, 1, 0, e->node->attrs.n);
+    hr_hlo_value key = hr_hlo_key(h, x, HR_HLO_KEY_INFINITY);
     hr_hlo_value most = hr_hlo_reduce(h, "maximum", key, 1);
     hr_hlo_value best = hr_hlo_compare(h, "EQ", key, hr_hlo_along(h, most, key.shape, 0));
     hr_hlo_value id = hr_hlo_iota(h, key.shape, 1);

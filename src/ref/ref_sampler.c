@@ -143,11 +143,12 @@ hr_status hr_ref_row_status(const hr_ref_args *a)
 
 hr_status hr_ref_argmax(const hr_ref_args *a)
 {
+    int64_t used = a->node->attrs.n ? a->node->attrs.n : columns(a);
     for (int64_t r = 0; r < rows(a); r++) {
         const float *x = row_in(a, 0, r);
         float most = -INFINITY;
         int32_t at = -1;
-        for (int64_t i = 0; i < columns(a); i++)
+        for (int64_t i = 0; i < used; i++)
             if (x[i] > most) most = x[i], at = (int32_t)i;
         ((int32_t *)a->out[0])[r] = at;
     }

@@ -137,11 +137,22 @@ static scores scores_of(builder *b, hr_value *raw, choice c)
     return s;
 }
 
+/* Step 10 alone, of logits that nothing has changed. */
+static void build_greedy(builder *b, hr_value *logits, const hr_attrs *used)
+{
+    hr_graph_output(b->g, "token", OP(b, argmax, used, NULL, logits));
+    hr_graph_output(b->g, "status", OP(b, row_status, NULL, NULL, logits, NULL));
+}
+
 void hr_sampler_build(hr_graph *g, hr_value *logits, const hr_sampler_options *o)
 {
     if (!logits) return; /* the graph holds an earlier failure */
     builder b = { .g = g, .o = o, .rows = logits->shape.dim[0] };
     hr_attrs used = { .n = (int32_t)hr_used_vocab(o->vocab, o->used_vocab) };
+    if (o->kind == HR_SAMPLER_GREEDY) {
+        build_greedy(&b, logits, &used);
+        return;
+    }
     add_inputs(&b, HR_PROGRAM_SAMPLER);
     add_tables(&b);
     hr_value *status = OP(&b, row_status, NULL, NULL, logits, NULL);

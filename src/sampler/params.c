@@ -128,6 +128,40 @@ static hr_status check_bias(const hr_sampling *s, const hr_sampler_limits *l)
     return HR_OK;
 }
 
+/* What the likeliest token cannot answer. Stop strings and ids, max_tokens, seed and n are nothing
+ * to the sampler, and whoever is greedy has no use for top_k, top_p and min_p. */
+static hr_status check_greedy(const hr_sampling *s)
+{
+    const struct {
+        const char *field;
+        bool wanted;
+    } rules[] = {
+        { "presence_penalty", s->presence_penalty != 0 },
+        { "frequency_penalty", s->frequency_penalty != 0 },
+        { "repetition_penalty", s->repetition_penalty != 1 },
+        { "min_tokens", s->min_tokens > 0 },
+        { "logit_bias", s->n_logit_bias > 0 },
+        { "allowed_token_ids", s->allowed_token_ids != NULL },
+        { "bad_words", s->n_bad_words > 0 },
+        { "logprob_token_ids", s->n_logprob_token_ids > 0 },
+        { "logprobs", s->logprobs >= 0 },
+        { "prompt_logprobs", s->prompt_logprobs >= 0 },
+    };
+    if (!hr_sampling_is_greedy(s))
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "temperature: %.9g draws tokens, and this engine was started with --sampler "
+                       "greedy, which only takes the likeliest: ask for temperature 0",
+                       s->temperature);
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].wanted)
+            return hr_fail(
+                HR_INVALID_ARGUMENT,
+                "%s: this engine was started with --sampler greedy, which takes the likeliest "
+                "token as the model gives it: leave the field out",
+                rules[i].field);
+    return HR_OK;
+}
+
 hr_status hr_sampling_check(const hr_sampling *s, const hr_sampler_limits *l)
 {
     HR_TRY(check_numbers(s));
@@ -141,8 +175,18 @@ hr_status hr_sampling_check(const hr_sampling *s, const hr_sampler_limits *l)
     HR_TRY(check_ids("allowed_token_ids", s->allowed_token_ids, s->n_allowed_token_ids,
                      (size_t)l->vocab, l));
     HR_TRY(check_strings("bad_words", s->bad_words, s->n_bad_words, HR_SAMPLING_MAX_BAD_WORDS));
-    return check_ids("logprob_token_ids", s->logprob_token_ids, s->n_logprob_token_ids,
-                     HR_SAMPLING_MAX_EXTRA, l);
+    HR_TRY(check_ids("logprob_token_ids", s->logprob_token_ids, s->n_logprob_token_ids,
+                     HR_SAMPLING_MAX_EXTRA, l));
+    return l->kind == HR_SAMPLER_GREEDY ? check_greedy(s) : HR_OK;
+}
+
+/* ---- what was chosen at start ---------------------------------------------------------------- */
+
+hr_status hr_sampler_kind_parse(hr_str name, hr_sampler_kind *out)
+{
+    *out = hr_str_eq_c(name, "greedy") ? HR_SAMPLER_GREEDY : HR_SAMPLER_FULL;
+    if (*out == HR_SAMPLER_GREEDY || hr_str_eq_c(name, "full")) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "sampler: '%.*s' is not full or greedy", HR_STR_ARG(name));
 }
 
 /* ---- logprobs mode --------------------------------------------------------------------------- */

@@ -63,7 +63,16 @@ enum {
     HR_SAMPLING_MAX_EXTRA = 128,
 };
 
+/* What the sampler's programs can do; fixed at start. */
+typedef enum hr_sampler_kind {
+    HR_SAMPLER_FULL,
+    HR_SAMPLER_GREEDY, /* the likeliest token and no more: no table, no draw, no log-probability */
+} hr_sampler_kind;
+/* "full", "greedy". */
+HR_MUST_USE hr_status hr_sampler_kind_parse(hr_str name, hr_sampler_kind *out);
+
 typedef struct hr_sampler_limits {
+    hr_sampler_kind kind;
     int64_t vocab;      /* V: width of the logits */
     int64_t used_vocab; /* ids from here on are padding of the checkpoint; 0 = V */
     int64_t max_model_len;
@@ -71,7 +80,8 @@ typedef struct hr_sampler_limits {
 } hr_sampler_limits;
 
 void hr_sampling_init(hr_sampling *s);
-/* INVALID_ARGUMENT naming the field, for every value, id and list length that is out of range. */
+/* INVALID_ARGUMENT naming the field, for every value, id and list length that is out of range, and
+ * for what a greedy sampler has not. */
 HR_MUST_USE hr_status hr_sampling_check(const hr_sampling *s, const hr_sampler_limits *l);
 /* A seed from the system where none was given; the answer reports it. */
 HR_MUST_USE hr_status hr_sampling_draw_seed(hr_sampling *s);
@@ -116,6 +126,7 @@ const char *hr_logprobs_mode_name(hr_logprobs_mode m);
 
 /* What shapes the sampler's programs; fixed at start. */
 typedef struct hr_sampler_options {
+    hr_sampler_kind kind;
     int64_t vocab;      /* V */
     int64_t used_vocab; /* 0 = V */
     int64_t slots;      /* S of each table, slot 0 included; ≥ 1 */
@@ -172,10 +183,11 @@ enum {
     X(grammar_slots, TABLES, I32, int32_t, HR_TABLE_ROWS, -1)                                      \
     X(grammar_rows, TABLES, U32, uint32_t, 0, KEEP)
 
-/* Appends steps 1 to 17 to logits f32 [R,V]. Inputs: the SAMPLER ones of the list, in its order,
- * then the tables "counts" u16 [S,V], "allowed" and "grammar" u32 [S,W]; slot 0 of each is never
- * read: it stands for no counts, all ones. Outputs: "token" i32 [R] (-1 when there is none),
- * "logprob" f32 [R], "rank" i32 [R], "top_ids" i32 [R,top] (-1 past what was wanted),
+/* HR_SAMPLER_GREEDY: one output of those below and the last, "token" and "status", and no input.
+ * Otherwise it appends steps 1 to 17 to logits f32 [R,V]. Inputs: the SAMPLER ones of the list, in
+ * its order, then the tables "counts" u16 [S,V], "allowed" and "grammar" u32 [S,W]; slot 0 of each
+ * is never read: it stands for no counts, all ones. Outputs: "token" i32 [R] (-1 when there is
+ * none), "logprob" f32 [R], "rank" i32 [R], "top_ids" i32 [R,top] (-1 past what was wanted),
  * "top_logprobs" f32 [R,top], "extra_logprobs" f32 [R,128], "status" i32 [R] (0 ok, 1 empty, 2
  * NaN). */
 void hr_sampler_build(hr_graph *g, hr_value *logits, const hr_sampler_options *o);

@@ -207,6 +207,77 @@ static void test_drawn_seeds(void **state)
     assert_int_equal(a.seed, -7);
 }
 
+/* ---- a greedy sampler ------------------------------------------------------------------------ */
+
+/* NULL: taken. Otherwise the message must begin with the field and say why. */
+static void expect_greedy(const hr_sampling *s, const char *field)
+{
+    hr_sampler_limits l = limits;
+    l.kind = HR_SAMPLER_GREEDY;
+    hr_status st = hr_sampling_check(s, &l);
+    assert_int_equal(st, field ? HR_INVALID_ARGUMENT : HR_OK);
+    if (!field) return;
+    assert_memory_equal(hr_message(), field, strlen(field));
+    assert_non_null(strstr(hr_message(), "--sampler greedy"));
+    assert_int_equal(hr_sampling_check(s, &limits), HR_OK); /* a full one takes it */
+}
+
+static void test_a_greedy_sampler_refuses_what_it_has_not(void **state)
+{
+    (void)state;
+    static const int64_t id = 4;
+    static const double value = 1;
+    static const hr_str word = { "word", 4 };
+    hr_sampling s = defaults();
+    expect_greedy(&s, "temperature");
+    s.temperature = 1e-4;
+    expect_greedy(&s, "temperature");
+    s.top_k = 1; /* is greedy by definition */
+    expect_greedy(&s, NULL);
+    hr_sampling g = defaults();
+    g.temperature = 0;
+    expect_greedy(&g, NULL);
+#define REFUSED(field, ...) s = g, __VA_ARGS__, expect_greedy(&s, field)
+    REFUSED("presence_penalty", s.presence_penalty = 1);
+    REFUSED("frequency_penalty", s.frequency_penalty = -1);
+    REFUSED("repetition_penalty", s.repetition_penalty = 1.1);
+    REFUSED("min_tokens", s.min_tokens = 1);
+    REFUSED("logit_bias", s.logit_bias_ids = &id, s.logit_bias_values = &value, s.n_logit_bias = 1);
+    REFUSED("allowed_token_ids", s.allowed_token_ids = &id, s.n_allowed_token_ids = 1);
+    REFUSED("bad_words", s.bad_words = &word, s.n_bad_words = 1);
+    REFUSED("logprobs", s.logprobs = 0);
+    REFUSED("prompt_logprobs", s.prompt_logprobs = 0);
+    REFUSED("logprob_token_ids", s.logprob_token_ids = &id, s.n_logprob_token_ids = 1);
+#undef REFUSED
+    s = g, s.top_p = 0.5, s.min_p = 0.1, s.top_k = 7, s.seed = 3, s.n = 4, s.max_tokens = 9;
+    s.stop = &word, s.n_stop = 1, s.stop_token_ids = &id, s.n_stop_token_ids = 1;
+    s.ignore_eos = s.include_stop_str_in_output = true;
+    expect_greedy(&s, NULL); /* nothing that the sampler would see */
+}
+
+static void test_a_greedy_sampler_is_an_argmax(void **state)
+{
+    (void)state;
+    enum { R = 3 };
+    hr_sampler_options o = options;
+    o.kind = HR_SAMPLER_GREEDY;
+    o.used_vocab = V - 7;
+    hr_graph *g;
+    assert_int_equal(hr_graph_create("sampler", &g), HR_OK);
+    hr_sampler_build(g, hr_graph_input(g, "logits", HR_DTYPE_F32, HR_SHAPE(R, V), HR_LIVE_ROWS),
+                     &o);
+    assert_int_equal(hr_graph_finish(g), HR_OK);
+    assert_int_equal(g->n_inputs, 1);
+    assert_int_equal(g->n_outputs, 2);
+    assert_string_equal(g->outputs[0].name, "token");
+    assert_string_equal(g->outputs[1].name, "status");
+    const hr_node *token = g->outputs[0].value->producer, *status = g->outputs[1].value->producer;
+    assert_true(token->op == HR_OP_argmax && token->in[0] == g->inputs[0]);
+    assert_int_equal(token->attrs.n, V - 7);
+    assert_true(status->op == HR_OP_row_status && status->in[0] == g->inputs[0]);
+    hr_graph_destroy(g);
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 typedef struct fixture {
@@ -585,6 +656,8 @@ int main(void)
         cmocka_unit_test(test_ids_outside_the_vocabulary),
         cmocka_unit_test(test_lists_too_long_or_empty),
         cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_a_greedy_sampler_refuses_what_it_has_not),
+        cmocka_unit_test(test_a_greedy_sampler_is_an_argmax),
         cmocka_unit_test(test_drawn_seeds),
         cmocka_unit_test(test_rows_start_and_end_as_the_identity),
         cmocka_unit_test(test_seed_of_a_choice),

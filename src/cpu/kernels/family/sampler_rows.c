@@ -166,7 +166,8 @@ static int32_t argmax_row(const float *x, int64_t n)
 void HR_KERNEL(argmax)(const hr_kernel_args *a, int64_t from, int64_t to)
 {
     int32_t *out = a->out[0];
-    for (int64_t r = from; r < to; r++) out[r] = argmax_row(row_in(a, r), columns(a));
+    int64_t used = a->node->attrs.n ? a->node->attrs.n : columns(a);
+    for (int64_t r = from; r < to; r++) out[r] = argmax_row(row_in(a, r), used);
 }
 
 void HR_KERNEL(choose)(const hr_kernel_args *a, int64_t from, int64_t to)
