@@ -308,7 +308,8 @@ def test_extreme_penalties_keep_a_row_finite(sampler):
 
 # ---- random rows, random parameters ------------------------------------------------------------
 
-KINDS = ["normal", "flat", "peaked", "tied", "masked", "huge", "denormal", "mixed", "constant"]
+KINDS = ["normal", "flat", "peaked", "tied", "masked", "huge", "denormal", "mixed", "constant",
+         "shallow", "sorted"]
 
 
 def make_logits(rng, kind, n):
@@ -330,6 +331,10 @@ def make_logits(rng, kind, n):
         x *= 10.0 ** rng.integers(-3, 4, n)
     elif kind == "constant":
         x[:] = x[0]
+    elif kind == "shallow":
+        x /= 6
+    elif kind == "sorted":  # a sample taken by steps misses the best
+        x = np.sort(x) / 2
     return x.astype(F)
 
 
@@ -431,12 +436,12 @@ def test_random_rows(sampler, rng, mode, n):
 @pytest.mark.parametrize("n", [3, 64, 1023, 5000, 12000])
 def test_thresholds_of_random_rows(ops, rng, n):
     """The kept set itself, for widths where ids cannot all be asked for."""
-    rows = 72
+    rows = 77
     y = np.stack([reference.temper(make_logits(rng, KINDS[i % len(KINDS)], n),
                                    rng.choice([.01, .5, 1, 2])) for i in range(rows)])
     min_p = rng.choice([0, 0, 1e-9, .05, 1], rows).astype(F)
-    top_k = rng.choice([n, n, 1, 3, 40, 900, n - 1], rows).astype(np.int32)
-    top_p = rng.choice([1, 1e-7, .3, .9, .99, .9999], rows).astype(F)
+    top_k = rng.choice([n, n, 1, 3, 40, 900, n // 2, n - 1], rows).astype(np.int32)
+    top_p = rng.choice([1, 1e-7, .01, .3, .5, .9, .99, .9999], rows).astype(F)
     (t,) = ops.run("threshold", [Input(y), Input(min_p), Input(top_k), Input(top_p)])
     for i in range(rows):
         expected = reference.cut(y[i], min_p[i], top_k[i], top_p[i])

@@ -45,4 +45,22 @@ V_INLINE vu v_mass(vf y)
     return v_mass_in_range(vd_from_f(y));
 }
 
+/* The least value at or above `cut` that may have mass. */
+V_INLINE float row_least(float cut)
+{
+    return cut > (float)HR_MASS_LEAST ? cut : (float)HR_MASS_LEAST;
+}
+/* Mass of the values at or above `cut` in columns [from, to); to ends the row or a vector. */
+V_INLINE uint64_t row_mass(const float *x, int64_t from, int64_t to, float cut)
+{
+    vf least = v_set1(row_least(cut));
+    vu sum = vu_set1(0);
+    for (int64_t i = from; i < to; i += V_LANES) {
+        vf v = row_load(x, i, to);
+        vm has = v_le(least, v);
+        if (vm_bits(has)) sum = vu_add(sum, vu_keep(has, v_mass(v)));
+    }
+    return vu_sum(sum);
+}
+
 #endif
