@@ -309,7 +309,7 @@ def test_extreme_penalties_keep_a_row_finite(sampler):
 # ---- random rows, random parameters ------------------------------------------------------------
 
 KINDS = ["normal", "flat", "peaked", "tied", "masked", "huge", "denormal", "mixed", "constant",
-         "shallow", "sorted"]
+         "shallow", "combed", "raised"]
 
 
 def make_logits(rng, kind, n):
@@ -333,8 +333,9 @@ def make_logits(rng, kind, n):
         x[:] = x[0]
     elif kind == "shallow":
         x /= 6
-    elif kind == "sorted":  # a sample taken by steps misses the best
-        x = np.sort(x) / 2
+    elif kind in ("combed", "raised"):  # a sample taken by steps is not like the rest
+        x /= 6
+        x[np.arange(n) % 64 < 4] += 2 if kind == "raised" else -2
     return x.astype(F)
 
 
@@ -446,6 +447,21 @@ def test_thresholds_of_random_rows(ops, rng, n):
     for i in range(rows):
         expected = reference.cut(y[i], min_p[i], top_k[i], top_p[i])
         assert ((y[i] >= t[i]) & (y[i] > -np.inf)).tolist() == expected.tolist(), i
+
+
+@pytest.mark.parametrize("ops", NATIVE, indirect=True)
+def test_thresholds_of_long_tied_rows(ops, rng):
+    """More values between two that differ than the search keeps."""
+    rows, n = 12, 150001
+    y = rng.choice(F([0, -1, -2]), (rows, n), p=[.1, .85, .05])
+    y[:, 0] = 0
+    min_p = np.zeros(rows, F)
+    top_k = rng.choice([n, n, 70000, 120000, 1500], rows).astype(np.int32)
+    top_p = F([.9, .9, 1, .999] * 3)
+    (t,) = ops.run("threshold", [Input(y), Input(min_p), Input(top_k), Input(top_p)])
+    for i in range(rows):
+        expected = reference.cut(y[i], min_p[i], top_k[i], top_p[i])
+        assert ((y[i] >= t[i]) == expected).all(), i
 
 
 # ---- a row's answer is its own -----------------------------------------------------------------
