@@ -127,6 +127,25 @@ static inline uint64_t hr_exact_share(float p, uint64_t total)
     return (total >> 24) * bits + ((total & 0xFFFFFF) * bits >> 24);
 }
 
+/* What a token adds to the entropy of the masses: mass · -y, y rounded to 2^-20, in the masses' own
+ * units. Below 2^39, so that a row's sum fits; y as hr_exact_mass takes it. */
+#define HR_EXACT_DEPTH_BITS 20
+static inline uint64_t hr_exact_spread(double y, uint64_t mass)
+{
+    y = y > HR_MASS_LEAST ? y : HR_MASS_LEAST;
+    y = y < 0 ? y : 0;
+    double depth = 0x1p52 - y * 0x1p20; /* ties to even */
+    return mass * (hr_exact_bits(depth) - hr_exact_bits(0x1p52)) >> HR_EXACT_DEPTH_BITS;
+}
+
+/* -Σ p ln p in nats, p = mass / total and ln p = y - ln(total / 2^40), from the sums of a row's
+ * masses and spreads. */
+static inline float hr_exact_entropy(uint64_t total, uint64_t spread)
+{
+    if (!total) return 0;
+    return (float)(hr_exact_log((double)total * 0x1p-40) + (double)spread / (double)total);
+}
+
 /* Smallest f32 y with y ≥ ln(min_p); -inf when min_p is off. */
 static inline float hr_exact_min_p(float min_p)
 {

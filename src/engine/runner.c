@@ -29,8 +29,14 @@ hr_status hr_runner_init(hr_runner *r, hr_programs *programs, hr_batch *batch)
     o->top_ids = hr_arena_array(&r->arena, rows * columns, cell);
     o->top_logprobs = hr_arena_array(&r->arena, rows * columns, cell);
     o->extra_logprobs = hr_arena_array(&r->arena, rows * HR_SAMPLING_MAX_EXTRA, cell);
+    o->trace_grammar = hr_arena_array(&r->arena, rows, cell);
+    o->trace_masks = hr_arena_array(&r->arena, rows, cell);
+    o->trace_cuts = hr_arena_array(&r->arena, rows * 3, cell);
+    o->trace_counts = hr_arena_array(&r->arena, rows * 3, cell);
+    o->trace_sums = hr_arena_array(&r->arena, rows * 2, cell);
     if (o->token && o->status && o->logprob && o->rank && o->top_ids && o->top_logprobs &&
-        o->extra_logprobs)
+        o->extra_logprobs && o->trace_grammar && o->trace_masks && o->trace_cuts &&
+        o->trace_counts && o->trace_sums)
         return HR_OK;
     hr_runner_deinit(r);
     return hr_fail(HR_RESOURCE_EXHAUSTED, "results of %zu rows", rows);
@@ -136,50 +142,59 @@ static hr_status run(hr_runner *r, hr_stage stage, int t, int q)
     return execute(r, s);
 }
 
-/* Whether any row of the step asked for top entries, or for ids by name. */
-static void find_wanted(const hr_batch *b, bool *top, bool *extra)
+/* What some row of the step asked for. */
+typedef struct wanted {
+    bool top, extra, trace;
+} wanted;
+
+static wanted find_wanted(const hr_batch *b)
 {
-    *top = *extra = false;
+    const hr_sampling_inputs *in = b->sampling;
+    wanted w = { 0 };
     for (int64_t i = 0; i < b->n_rows; i++) {
-        *top |= b->sampling->wanted[i] > 0;
-        *extra |= b->sampling->extra_ids[i * HR_SAMPLING_MAX_EXTRA] >= 0;
+        w.top |= in->wanted[i] > 0;
+        w.extra |= in->extra_ids[i * HR_SAMPLING_MAX_EXTRA] >= 0;
+        w.trace |= in->trace[i] > 0;
     }
+    return w;
 }
 
-/* Everything that left the sampler, in one go. Top and extra columns only where a row wants them.
- */
+/* Everything that left the sampler, in one go. What no row asked for stays where it is. */
 static hr_status read_back(hr_runner *r, const hr_program_slot *s, bool sampled)
 {
     hr_step_result *o = &r->result;
-    size_t rows = (size_t)r->batch->n_rows, cell = sizeof(int32_t);
-    bool top, extra;
+    size_t row = sizeof(int32_t), rows = (size_t)r->batch->n_rows;
     HR_TRY(settle(r));
-    find_wanted(r->batch, &top, &extra);
-    size_t top_cells = top ? rows * (size_t)o->top : 0;
-    size_t extra_cells = extra ? rows * HR_SAMPLING_MAX_EXTRA : 0;
+    wanted w = find_wanted(r->batch);
+    size_t top = w.top ? (size_t)o->top * row : 0, trace = w.trace ? row : 0;
     struct {
         void *to;
-        size_t bytes;
+        size_t bytes; /* of a row */
     } const want[] = {
-        { o->token, rows * cell },
-        { o->logprob, rows * cell },
-        { o->rank, rows * cell },
-        { o->top_ids, top_cells * cell },
-        { o->top_logprobs, top_cells * cell },
-        { o->extra_logprobs, extra_cells * cell },
-        { o->status, rows * cell },
+        { o->token, row },
+        { o->logprob, row },
+        { o->rank, row },
+        { o->top_ids, top },
+        { o->top_logprobs, top },
+        { o->extra_logprobs, w.extra ? HR_SAMPLING_MAX_EXTRA * row : 0 },
+        { o->status, row },
+        { o->trace_grammar, trace },
+        { o->trace_masks, trace },
+        { o->trace_cuts, trace * 3 },
+        { o->trace_counts, trace * 3 },
+        { o->trace_sums, trace * 2 },
     };
     /* the outputs of hr_sampler_build, whole and greedy, and of hr_sampler_build_prompt */
-    static const int all[] = { 0, 1, 2, 3, 4, 5, 6 }, least[] = { 0, 6 },
+    static const int all[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 }, least[] = { 0, 6 },
                      scored[] = { 1, 2, 3, 4, 6 };
     bool greedy = r->programs->shapes.sampler.kind == HR_SAMPLER_GREEDY;
     const int *order = !sampled ? scored : greedy ? least : all;
-    size_t n = !sampled ? 5 : greedy ? 2 : 7;
+    size_t n = !sampled ? 5 : greedy ? 2 : 12;
     assert(s->n_outputs == n);
     for (size_t i = 0; i < n; i++)
         if (want[order[i]].bytes)
-            HR_TRY(
-                hr_buffer_get(r->backend, s->outputs[i], want[order[i]].to, want[order[i]].bytes));
+            HR_TRY(hr_buffer_get(r->backend, s->outputs[i], want[order[i]].to,
+                                 rows * want[order[i]].bytes));
     r->read_backs++;
     return HR_OK;
 }

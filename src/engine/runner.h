@@ -17,6 +17,11 @@ typedef struct hr_step_result {
     int32_t *top_ids;      /* [R,top] */
     float *top_logprobs;   /* [R,top] */
     float *extra_logprobs; /* [R,128] of logprob_token_ids */
+    /* of rows whose requests ask for a trace; see hr_sampler_build */
+    int32_t *trace_grammar, *trace_masks; /* [R] */
+    float *trace_cuts;                    /* [R,3] */
+    int32_t *trace_counts;                /* [R,3] */
+    float *trace_sums;                    /* [R,2] */
 } hr_step_result;
 
 /* Which programs a step runs; serving runs all, warm-up leaves out those that already ran on the

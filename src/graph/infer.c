@@ -344,6 +344,8 @@ static void infer_one(hr_infer *m)
     case HR_OP_argmax:
     case HR_OP_temper:
     case HR_OP_threshold:
+    case HR_OP_trace:
+    case HR_OP_alive:
     case HR_OP_draw:
     case HR_OP_keep:
     case HR_OP_choose:

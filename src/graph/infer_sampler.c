@@ -83,7 +83,28 @@ static void infer_threshold(hr_infer *m)
     hr_infer_operand(m, 1, "min_p", HR_SET_F32, "R");
     hr_infer_operand(m, 2, "top_k", HR_SET_I32, "R");
     hr_infer_operand(m, 3, "top_p", HR_SET_F32, "R");
+    m->dim['C'] = 3;
     hr_infer_result(m, 0, HR_DTYPE_F32, "R");
+    hr_infer_result(m, 1, HR_DTYPE_F32, "RC");
+}
+
+static void infer_trace(hr_infer *m)
+{
+    logits(m, "y");
+    hr_infer_operand(m, 1, "cuts", HR_SET_F32, "RC");
+    hr_infer_operand(m, 2, "id", HR_SET_I32, "R");
+    hr_infer_operand(m, 3, "wanted", HR_SET_I32, "R");
+    hr_infer_require(m, m->dim['C'] == 3, "cuts is not [R,3]");
+    m->dim['S'] = 2;
+    hr_infer_result(m, 0, HR_DTYPE_I32, "RC");
+    hr_infer_result(m, 1, HR_DTYPE_F32, "RS");
+}
+
+static void infer_alive(hr_infer *m)
+{
+    logits(m, "x");
+    hr_infer_operand(m, 1, "wanted", HR_SET_I32, "R");
+    hr_infer_result(m, 0, HR_DTYPE_I32, "R");
 }
 
 static void infer_draw(hr_infer *m)
@@ -179,6 +200,8 @@ void hr_infer_sampler(hr_infer *m)
         [HR_OP_argmax] = infer_argmax,
         [HR_OP_temper] = infer_temper,
         [HR_OP_threshold] = infer_threshold,
+        [HR_OP_trace] = infer_trace,
+        [HR_OP_alive] = infer_alive,
         [HR_OP_draw] = infer_draw,
         [HR_OP_keep] = infer_keep,
         [HR_OP_choose] = infer_choose,

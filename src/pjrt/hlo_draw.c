@@ -129,10 +129,15 @@ hr_status hr_hlo_emit_threshold(hr_hlo_emit *e)
     cuts c = { .e = e, .cut = distance_of(h, hr_hlo_min_p(h, e->in[1])) };
     c.wants = hr_hlo_binary(h, "and", hr_hlo_compare_i(h, "GT", e->in[2], 0),
                             hr_hlo_compare_i(h, "LT", e->in[2], V));
+    hr_hlo_value each[3] = { c.cut };
     cut_if_any(h, &c, cut_top_k);
+    each[1] = c.cut;
     c.wants = hr_hlo_compare_f(h, "LT", e->in[3], 1);
     cut_if_any(h, &c, cut_top_p);
-    e->out[0] = value_of(h, c.cut);
+    each[2] = c.cut;
+    for (int i = 0; i < 3; i++) each[i] = value_of(h, each[i]);
+    e->out[0] = each[2];
+    e->out[1] = hr_hlo_columns(h, each, 3);
     return HR_OK;
 }
 

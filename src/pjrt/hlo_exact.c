@@ -108,6 +108,26 @@ hr_hlo_value hr_hlo_log(hr_hlo *h, hr_hlo_value x)
     return add(h, times_f(h, e, HR_EXACT_LN2_HI), add(h, twice, lo));
 }
 
+hr_hlo_value hr_hlo_spread(hr_hlo *h, hr_hlo_value y, hr_hlo_value mass)
+{
+    hr_hlo_value depth = times_f(h, within_masses(h, y), -0x1p20);
+    depth = hr_hlo_bitcast(h, hr_hlo_binary_f(h, "add", depth, 0x1p52), HR_HLO_I64);
+    depth = hr_hlo_binary_i(h, "subtract", depth, (int64_t)hr_exact_bits(0x1p52));
+    return hr_hlo_binary_i(h, "shift_right_logical", hr_hlo_binary(h, "multiply", mass, depth),
+                           HR_EXACT_DEPTH_BITS);
+}
+
+hr_hlo_value hr_hlo_entropy(hr_hlo *h, hr_hlo_value total, hr_hlo_value spread)
+{
+    hr_hlo_value one = hr_hlo_splat_f(h, hr_hlo_retype(total.shape, HR_HLO_F64), 1);
+    hr_hlo_value some = hr_hlo_compare_i(h, "GT", total, 0);
+    total = hr_hlo_select(h, some, hr_hlo_convert(h, total, HR_HLO_F64), one);
+    hr_hlo_value mean = hr_hlo_binary(h, "divide", hr_hlo_convert(h, spread, HR_HLO_F64), total);
+    hr_hlo_value log = hr_hlo_log(h, hr_hlo_binary_f(h, "multiply", total, 0x1p-40));
+    hr_hlo_value nats = hr_hlo_convert(h, add(h, log, mean), HR_HLO_F32);
+    return hr_hlo_select(h, some, nats, hr_hlo_splat_f(h, nats.shape, 0));
+}
+
 hr_hlo_value hr_hlo_min_p(hr_hlo *h, hr_hlo_value p)
 {
     hr_hlo_value on = hr_hlo_compare_f(h, "GT", p, 0), full = hr_hlo_compare_f(h, "GE", p, 1);

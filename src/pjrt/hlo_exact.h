@@ -9,6 +9,10 @@
 /* The value of an f32 or f64 product that must be rounded before it is added to anything. */
 hr_hlo_value hr_hlo_apart(hr_hlo *h, hr_hlo_value x);
 hr_hlo_value hr_hlo_mass(hr_hlo *h, hr_hlo_value y);  /* f64 -> i64 */
+/* f64 y and its i64 mass -> i64 */
+hr_hlo_value hr_hlo_spread(hr_hlo *h, hr_hlo_value y, hr_hlo_value mass);
+/* i64 sums of a row's masses and spreads -> f32 */
+hr_hlo_value hr_hlo_entropy(hr_hlo *h, hr_hlo_value total, hr_hlo_value spread);
 hr_hlo_value hr_hlo_log(hr_hlo *h, hr_hlo_value x);   /* f64, positive and normal -> f64 */
 hr_hlo_value hr_hlo_min_p(hr_hlo *h, hr_hlo_value p); /* f32 -> f32 */
 /* f32 p, i64 total -> i64 */
@@ -35,6 +39,9 @@ hr_hlo_value hr_hlo_at_least(hr_hlo *h, hr_hlo_value y, hr_hlo_value cut);
 hr_hlo_value hr_hlo_any(hr_hlo *h, hr_hlo_value p); /* i1 [R] -> i1 */
 /* x[r, at[r]] by i32 [R], clamped: f32 [R,V] -> [R], [R,N,C] -> [R,C]. */
 hr_hlo_value hr_hlo_at(hr_hlo *h, hr_hlo_value x, hr_hlo_value at);
+
+/* n of [R], of one type, as [R,n]; n at most 4 */
+hr_hlo_value hr_hlo_columns(hr_hlo *h, const hr_hlo_value *x, int n);
 
 #define HR_HLO_CHUNK 512 /* columns that a search looks at together */
 /* f32 [R,V] -> [R,N,HR_HLO_CHUNK], filled up with -inf. */

@@ -55,6 +55,16 @@ hr_hlo_value hr_hlo_at(hr_hlo *h, hr_hlo_value x, hr_hlo_value at)
     return hr_hlo_gather(h, x, hr_hlo_concatenate(h, pair, 2, 1));
 }
 
+hr_hlo_value hr_hlo_columns(hr_hlo *h, const hr_hlo_value *x, int n)
+{
+    hr_hlo_value column[4];
+    for (int i = 0; i < n; i++) {
+        hr_hlo_shape s = HR_HLO_SHAPE(I32, x[i].shape.dim[0], 1);
+        column[i] = hr_hlo_reshape(h, x[i], s);
+    }
+    return hr_hlo_concatenate(h, column, n, 1);
+}
+
 hr_hlo_value hr_hlo_chunks(hr_hlo *h, hr_hlo_value x)
 {
     int64_t rows = x.shape.dim[0], V = x.shape.dim[1];

@@ -218,17 +218,69 @@ hr_status hr_ref_threshold(const hr_ref_args *a)
     int64_t n = columns(a);
     for (int64_t r = 0; r < rows(a); r++) {
         const float *y = row_in(a, 0, r);
-        float cut = hr_exact_min_p(min_p[r]);
+        float *cuts = row_out(a, 1, r);
+        float cut = cuts[0] = hr_exact_min_p(min_p[r]);
         if (top_k[r] > 0 && top_k[r] < n)
             cut = fmaxf(cut, search(y, n, (uint64_t)top_k[r], count_from));
+        cuts[1] = cut;
         if (top_p[r] < 1) {
             uint64_t target = hr_exact_share(top_p[r], mass_from(y, n, cut));
             cut = fmaxf(cut, search(y, n, target, mass_from));
         }
-        ((float *)a->out[0])[r] = cut;
+        ((float *)a->out[0])[r] = cuts[2] = cut;
     }
     return HR_OK;
 }
+
+/* ---- the trace ------------------------------------------------------------------------------- */
+
+static int32_t alive_from(const float *x, int64_t n, float cut)
+{
+    int32_t count = 0;
+    for (int64_t i = 0; i < n; i++) count += x[i] > -INFINITY && x[i] >= cut;
+    return count;
+}
+
+hr_status hr_ref_alive(const hr_ref_args *a)
+{
+    const int32_t *wanted = a->in[1];
+    for (int64_t r = 0; r < rows(a); r++)
+        ((int32_t *)a->out[0])[r] =
+            wanted[r] < 1 ? 0 : alive_from(row_in(a, 0, r), columns(a), -INFINITY);
+    return HR_OK;
+}
+
+/* Entropy of the masses from `cut` up, and the share of one of them. */
+static void trace_masses(const float *y, int64_t n, float cut, int32_t id, float out[2])
+{
+    uint64_t total = 0, spread = 0, own = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!(y[i] >= cut)) continue;
+        uint64_t mass = hr_exact_mass((double)y[i]);
+        total += mass;
+        spread += hr_exact_spread((double)y[i], mass);
+        if (i == id) own = mass;
+    }
+    out[0] = hr_exact_entropy(total, spread);
+    out[1] = total ? (float)((double)own / (double)total) : 0;
+}
+
+hr_status hr_ref_trace(const hr_ref_args *a)
+{
+    const int32_t *id = a->in[2], *wanted = a->in[3];
+    int64_t n = columns(a);
+    for (int64_t r = 0; r < rows(a); r++) {
+        const float *y = row_in(a, 0, r), *cuts = row_in(a, 1, r);
+        int32_t *counts = (int32_t *)a->out[0] + 3 * r;
+        float *sums = row_out(a, 1, r);
+        for (int i = 0; i < 3; i++) counts[i] = wanted[r] < 2 ? 0 : alive_from(y, n, cuts[i]);
+        sums[0] = sums[1] = 0;
+        if (wanted[r] >= 2) trace_masses(y, n, cuts[2], id[r], sums);
+    }
+    return HR_OK;
+}
+
+/* ---- the draw -------------------------------------------------------------------------------- */
 
 /* The first id whose cumulative mass exceeds floor(word · total / 2^64). */
 static int32_t draw_row(const float *y, int64_t n, float cut, uint64_t word)

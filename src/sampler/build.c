@@ -101,7 +101,7 @@ static hr_value *process(builder *b, hr_value *x)
 }
 
 typedef struct choice {
-    hr_value *token, *y, *origin, *threshold;
+    hr_value *token, *y, *origin, *threshold, *cuts;
 } choice;
 
 /* Steps 10 to 17. */
@@ -113,12 +113,36 @@ static choice choose(builder *b, hr_value *x)
     hr_value *best = OP(b, argmax, NULL, NULL, x);
     c.y = OP(b, temper, NULL, &node, x, in[HR_INPUT_temperature]);
     c.origin = node ? node->out[1] : NULL;
-    c.threshold = OP(b, threshold, NULL, NULL, c.y, in[HR_INPUT_min_p], in[HR_INPUT_top_k],
+    c.threshold = OP(b, threshold, NULL, &node, c.y, in[HR_INPUT_min_p], in[HR_INPUT_top_k],
                      in[HR_INPUT_top_p]);
+    c.cuts = node ? node->out[1] : NULL;
     hr_value *drawn =
         OP(b, draw, NULL, NULL, c.y, c.threshold, in[HR_INPUT_seed], in[HR_INPUT_position]);
     c.token = OP(b, choose, NULL, NULL, in[HR_INPUT_greedy], best, drawn);
     return c;
+}
+
+/* ---- the trace ------------------------------------------------------------------------------- */
+
+/* Counted where the logits stand, since later steps change them in place. */
+typedef struct alive {
+    hr_value *grammar, *masks;
+} alive;
+
+static hr_value *count_alive(builder *b, hr_value *x)
+{
+    return OP(b, alive, NULL, NULL, x, b->in[HR_INPUT_trace]);
+}
+
+static void report_trace(builder *b, alive a, choice c)
+{
+    hr_node *node = NULL;
+    hr_value *counts = OP(b, trace, NULL, &node, c.y, c.cuts, c.token, b->in[HR_INPUT_trace]);
+    hr_graph_output(b->g, "trace_grammar", a.grammar);
+    hr_graph_output(b->g, "trace_masks", a.masks);
+    hr_graph_output(b->g, "trace_cuts", c.cuts);
+    hr_graph_output(b->g, "trace_counts", counts);
+    hr_graph_output(b->g, "trace_sums", node ? node->out[1] : NULL);
 }
 
 static scores scores_of(builder *b, hr_value *raw, choice c)
@@ -157,8 +181,10 @@ void hr_sampler_build(hr_graph *g, hr_value *logits, const hr_sampler_options *o
     add_tables(&b);
     hr_value *status = OP(&b, row_status, NULL, NULL, logits, NULL);
     hr_value *raw = mask(&b, logits, b.grammar, HR_INPUT_grammar_slot, &used); /* steps 1, 2 */
+    alive a = { .grammar = count_alive(&b, raw) };
     hr_value *x = process(&b, raw);
     status = OP(&b, row_status, NULL, NULL, x, status);
+    a.masks = count_alive(&b, x);
     choice c = choose(&b, x);
     hr_graph_output(g, "token", c.token);
     scores s = scores_of(&b, raw, c);
@@ -166,6 +192,7 @@ void hr_sampler_build(hr_graph *g, hr_value *logits, const hr_sampler_options *o
     hr_graph_output(g, "extra_logprobs",
                     OP(&b, pick, NULL, NULL, s.values, b.in[HR_INPUT_extra_ids], s.less));
     hr_graph_output(g, "status", status);
+    report_trace(&b, a, c);
 }
 
 void hr_sampler_build_prompt(hr_graph *g, hr_value *logits, const hr_sampler_options *o)

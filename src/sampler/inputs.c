@@ -193,6 +193,7 @@ void hr_sampling_inputs_set_row(hr_sampling_inputs *in, int64_t i, const hr_samp
     set_bias(in, i, p);
     set_banned(in, i, s, tokens + n_prompt, n_tokens - n_prompt);
     set_wanted(in, i, p->logprobs, p->n_logprob_token_ids);
+    if (p->sampling_trace) in->trace[i] = in->greedy[i] ? 1 : 2;
     for (size_t k = 0; k < p->n_logprob_token_ids; k++)
         in->extra_ids[i * HR_SAMPLING_MAX_EXTRA + (int64_t)k] = (int32_t)p->logprob_token_ids[k];
 }

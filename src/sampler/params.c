@@ -145,6 +145,7 @@ static hr_status check_greedy(const hr_sampling *s)
         { "bad_words", s->n_bad_words > 0 },
         { "logprob_token_ids", s->n_logprob_token_ids > 0 },
         { "logprobs", s->logprobs >= 0 },
+        { "sampling_trace", s->sampling_trace },
         { "prompt_logprobs", s->prompt_logprobs >= 0 },
     };
     if (!hr_sampling_is_greedy(s))

@@ -38,6 +38,7 @@ typedef struct hr_sampling {
     bool skip_special_tokens; /* true */
     int32_t logprobs;         /* -1 = none, else top entries besides the chosen token */
     int32_t prompt_logprobs;  /* -1 = none */
+    bool sampling_trace;      /* tell how each token came to be chosen */
     const hr_str *stop;       /* [n_stop] non-empty, UTF-8 */
     const int64_t *stop_token_ids;
     const int64_t *logit_bias_ids;    /* [n_logit_bias] */
@@ -174,6 +175,7 @@ enum {
     X(counts_slot, SAMPLER, I32, int32_t, 1, 0)                                                    \
     X(wanted, SAMPLER, I32, int32_t, 1, 0) /* top entries; the prompt program reads it too */      \
     X(extra_ids, SAMPLER, I32, int32_t, HR_SAMPLING_MAX_EXTRA, -1)                                 \
+    X(trace, SAMPLER, I32, int32_t, 1, 0) /* 0 none, 1 of a greedy row, 2 of one that draws */     \
     X(count_clear, TABLES, I32, int32_t, HR_TABLE_CLEARS, -1)                                      \
     X(count_slots, TABLES, I32, int32_t, HR_TABLE_COUNTS, -1)                                      \
     X(count_ids, TABLES, I32, int32_t, HR_TABLE_COUNTS, 0)                                         \
@@ -189,7 +191,10 @@ enum {
  * is never read: it stands for no counts, all ones. Outputs: "token" i32 [R] (-1 when there is
  * none), "logprob" f32 [R], "rank" i32 [R], "top_ids" i32 [R,top] (-1 past what was wanted),
  * "top_logprobs" f32 [R,top], "extra_logprobs" f32 [R,128], "status" i32 [R] (0 ok, 1 empty, 2
- * NaN). */
+ * NaN). Then for rows whose `trace` is set, otherwise 0 but for the cuts: "trace_grammar" and
+ * "trace_masks" i32 [R], ids above -inf after steps 1 and 9; "trace_cuts" f32 [R,3], where min_p,
+ * top_k and top_p cut y, "trace_counts" i32 [R,3], what was left by each, and "trace_sums" f32
+ * [R,2], entropy in nats and the token's share of what was drawn from. */
 void hr_sampler_build(hr_graph *g, hr_value *logits, const hr_sampler_options *o);
 /* Scores given tokens: inputs "targets" i32 [R] and "wanted"; outputs logprob, rank, top_ids,
  * top_logprobs, status as above, of the plain distribution (raw modes) whatever the request. */

@@ -1,6 +1,7 @@
 /* Makes the operands of ops_table.def. See ops_data.h. Test code, one thread. */
 #include "conformance/ops_data.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -67,6 +68,22 @@ static int32_t integer(char fill, int64_t r, int64_t c, uint32_t h, int64_t colu
     }
 }
 
+/* A value of a tempered row: each row's best is 0, a few have been masked. */
+static float tempered(int64_t r, int64_t c, int64_t columns, uint32_t h)
+{
+    float x = number(h);
+    if (c == (r * 977 + 5) % columns) return 0;
+    return h % 29 == 0 ? -INFINITY : -8 * (x < 0 ? -x : x);
+}
+
+/* A threshold: none, the best alone, or somewhere between. */
+static float cut(uint32_t h)
+{
+    float x = number(h);
+    if (h % 4 == 0) return -INFINITY;
+    return h % 4 == 1 ? 0 : -3 * (x < 0 ? -x : x);
+}
+
 static hr_dtype dtype_of(char fill, hr_op op, hr_dtype dtype)
 {
     if (fill == 'n') return dtype;
@@ -85,6 +102,8 @@ static void fill_element(const op_operand *o, char fill, void *to, int64_t i, ui
     if (fill == 'n' || fill == 'f') put_float(o->dtype, to, i, number(h));
     else if (fill == 'p') ((float *)to)[i] = (float)(h % 1000 + 1) / 1000;
     else if (fill == 'v') ((float *)to)[i] = 1.0f / (float)(i % 50 + 1);
+    else if (fill == 't') ((float *)to)[i] = tempered(r, c, columns, h);
+    else if (fill == 'h') ((float *)to)[i] = cut(h);
     else if (fill == 'q') ((int8_t *)to)[i] = (int8_t)(h % 255 - 127);
     else if (fill == 'b' && o->dtype == HR_DTYPE_U16)
         ((uint16_t *)to)[i] = (uint16_t)(h % 3 ? 0 : h >> 16 & 0x8003);

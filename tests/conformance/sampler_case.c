@@ -1,7 +1,7 @@
 /* Builds, binds and runs the sampler's programs for a list of rows. See sampler_case.h. */
 #include "conformance/sampler_case.h"
 
-enum { MAX_INPUTS = 40, MAX_OUTPUTS = 8 };
+enum { MAX_INPUTS = 40, MAX_OUTPUTS = 16 };
 
 /* A compiled program with buffers of its own, but for the tables, which are a case's. Kept: where
  * compiling takes long, cases of one shape are many. */
@@ -253,6 +253,8 @@ static hr_status answer(run *r, program *p)
     int32_t top = hr_sampler_top(&c->options);
     const int32_t *token = NULL, *status = NULL, *rank = NULL, *top_ids = NULL;
     const float *logprob = NULL, *top_logprobs = NULL, *extra = NULL;
+    const int32_t *grammar = NULL, *masks = NULL, *counts = NULL;
+    const float *cuts = NULL, *sums = NULL;
     HR_TRY(fetch(r, p, "token", &token));
     HR_TRY(fetch(r, p, "status", &status));
     HR_TRY(fetch(r, p, "rank", &rank));
@@ -260,6 +262,11 @@ static hr_status answer(run *r, program *p)
     HR_TRY(fetch(r, p, "top_ids", &top_ids));
     HR_TRY(fetch(r, p, "top_logprobs", &top_logprobs));
     HR_TRY(fetch(r, p, "extra_logprobs", &extra));
+    HR_TRY(fetch(r, p, "trace_grammar", &grammar));
+    HR_TRY(fetch(r, p, "trace_masks", &masks));
+    HR_TRY(fetch(r, p, "trace_counts", &counts));
+    HR_TRY(fetch(r, p, "trace_cuts", &cuts));
+    HR_TRY(fetch(r, p, "trace_sums", &sums));
     c->answers = hr_arena_array(&c->arena, (size_t)c->n_rows, sizeof *c->answers);
     if (!c->answers) return hr_fail(HR_RESOURCE_EXHAUSTED, "answers");
     for (int64_t i = 0; i < c->n_rows; i++)
@@ -271,6 +278,10 @@ static hr_status answer(run *r, program *p)
             .top_ids = top_ids + i * top,
             .top_logprobs = top_logprobs + i * top,
             .extra_logprobs = extra ? extra + i * HR_SAMPLING_MAX_EXTRA : NULL,
+            .alive = { grammar ? grammar[i] : 0, masks ? masks[i] : 0 },
+            .counts = counts ? counts + 3 * i : NULL,
+            .cuts = cuts ? cuts + 3 * i : NULL,
+            .sums = sums ? sums + 2 * i : NULL,
         };
     return HR_OK;
 }

@@ -26,6 +26,9 @@ typedef struct sampler_answer {
     const int32_t *top_ids;      /* [top] */
     const float *top_logprobs;   /* [top] */
     const float *extra_logprobs; /* [HR_SAMPLING_MAX_EXTRA] */
+    int32_t alive[2];            /* the trace: after the grammar mask, after all masks */
+    const int32_t *counts;       /* [3] */
+    const float *cuts, *sums;    /* [3], [2] */
 } sampler_answer;
 
 typedef struct sampler_case {

@@ -12,7 +12,8 @@
  * the prompt program scores those instead.
  *
  * Standard output has one line per case: {"rows":[{"token":5,"status":0,"rank":1,"logprob":-0.5,
- * "top_ids":[…],"top_logprobs":[…],"extra_logprobs":[…]} …]}, -inf as null, or {"error":"…"}.
+ * "top_ids":[…],"top_logprobs":[…],"extra_logprobs":[…]} …]}, -inf as null, or {"error":"…"}. A row
+ * with sampling_trace also has "trace":{"candidates":[5 …],"cuts":[3 …],"sums":[entropy,share]}.
  * A case that cannot be read ends the program with 1. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,6 +124,7 @@ static hr_status read_sampling(const hr_json *o, hr_arena *arena, hr_sampling *s
     HR_TRY(read_bool(o, "ignore_eos", &s->ignore_eos));
     HR_TRY(read_i32(o, "logprobs", &s->logprobs));
     HR_TRY(read_i32(o, "prompt_logprobs", &s->prompt_logprobs));
+    HR_TRY(read_bool(o, "sampling_trace", &s->sampling_trace));
     HR_TRY(read_bias(o, arena, s));
     HR_TRY(read_bad_words(o, arena, s));
     HR_TRY(read_ids(o, "stop_token_ids", arena, &s->stop_token_ids, &s->n_stop_token_ids));
@@ -219,8 +221,21 @@ static void write_integer(hr_json_writer *w, const char *key, int64_t x)
     hr_json_i64(w, x);
 }
 
+static void write_trace(hr_json_writer *w, const sampler_answer *a)
+{
+    hr_json_key(w, HR_STR("trace"));
+    hr_json_begin_object(w);
+    hr_json_key(w, HR_STR("candidates"));
+    hr_json_begin_array(w);
+    for (int i = 0; i < 5; i++) hr_json_i64(w, i < 2 ? a->alive[i] : a->counts[i - 2]);
+    hr_json_end_array(w);
+    write_floats(w, "cuts", a->cuts, 3);
+    write_floats(w, "sums", a->sums, 2);
+    hr_json_end_object(w);
+}
+
 static void write_row(hr_json_writer *w, const sampler_case *c, const sampler_answer *a,
-                      size_t n_extra)
+                      size_t n_extra, bool traced)
 {
     size_t top = (size_t)hr_sampler_top(&c->options);
     hr_json_begin_object(w);
@@ -235,6 +250,7 @@ static void write_row(hr_json_writer *w, const sampler_case *c, const sampler_an
     hr_json_end_array(w);
     write_floats(w, "top_logprobs", a->top_logprobs, top);
     if (a->extra_logprobs) write_floats(w, "extra_logprobs", a->extra_logprobs, n_extra);
+    if (traced) write_trace(w, a);
     hr_json_end_object(w);
 }
 
@@ -247,7 +263,8 @@ static void write_case(hr_json_writer *w, const sampler_case *c, hr_status st)
     } else {
         hr_json_begin_array(w);
         for (int64_t i = 0; i < c->n_rows; i++)
-            write_row(w, c, &c->answers[i], c->rows[i].sampling.n_logprob_token_ids);
+            write_row(w, c, &c->answers[i], c->rows[i].sampling.n_logprob_token_ids,
+                      c->rows[i].sampling.sampling_trace);
         hr_json_end_array(w);
     }
     hr_json_end_object(w);

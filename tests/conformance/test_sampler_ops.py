@@ -369,6 +369,8 @@ def make_row(rng, n):
     row = {"sampling": s, "prompt": [int(i) for i in rng.integers(0, n, rng.integers(1, 30))],
            "output": [int(i) for i in rng.integers(0, n, rng.integers(0, 8))],
            "eos": ids(1), "choice": int(rng.integers(0, 4))}
+    if rng.random() < .5:
+        s["sampling_trace"] = True
     if rng.random() < .15:
         row["grammar"] = [int(w) for w in rng.integers(0, 2**32, (n + 31) // 32)]
     return row
@@ -389,12 +391,27 @@ def check_score(got, exact, x, n):
         assert got is not None and abs(got - exact) <= tolerance(exact, float(x), n)
 
 
+def check_trace(got, expected, n):
+    """Candidates and cuts exactly: they are counts, and values of the row. The entropy's -ln p is
+    y + ln(total), y in steps of 2^-20, and a mass is off by half of 2^-40 at most."""
+    assert got["candidates"] == expected["candidates"]
+    if "cuts" in expected:
+        assert [-np.inf if c is None else c for c in got["cuts"]] == [float(c) for c in
+                                                                     expected["cuts"]]
+    entropy, share = expected["sums"]
+    assert abs(got["sums"][0] - entropy) <= 2.0**-21 + n * 2.0**-40 + 2.0**-24 * entropy
+    assert abs(got["sums"][1] - share) <= 2.0**-24 * share
+
+
 def check(answer, expected, row, n):
     assert answer["status"] == expected["status"]
     if expected["status"]:
         return
     s = row["sampling"]
     assert answer["token"] == expected["token"]
+    assert ("trace" in answer) == s.get("sampling_trace", False)
+    if "trace" in answer:
+        check_trace(answer["trace"], expected["trace"], n)
     wanted = s.get("logprobs", -1)
     scores, order = expected["scores"], expected["order"]
     for token, got in zip(s["logprob_token_ids"], answer["extra_logprobs"]):
@@ -443,10 +460,14 @@ def test_thresholds_of_random_rows(ops, rng, n):
     min_p = rng.choice([0, 0, 1e-9, .05, 1], rows).astype(F)
     top_k = rng.choice([n, n, 1, 3, 40, 900, n // 2, n - 1], rows).astype(np.int32)
     top_p = rng.choice([1, 1e-7, .01, .3, .5, .9, .99, .9999], rows).astype(F)
-    (t,) = ops.run("threshold", [Input(y), Input(min_p), Input(top_k), Input(top_p)])
+    t, cuts = ops.run("threshold", [Input(y), Input(min_p), Input(top_k), Input(top_p)])
     for i in range(rows):
         expected = reference.cut(y[i], min_p[i], top_k[i], top_p[i])
         assert ((y[i] >= t[i]) & (y[i] > -np.inf)).tolist() == expected.tolist(), i
+        sets, _ = reference.kept_by_each(y[i], min_p[i], top_k[i], top_p[i])
+        for c, expected in zip(cuts[i], sets):
+            assert ((y[i] >= c) & (y[i] > -np.inf)).tolist() == expected.tolist(), i
+        assert cuts[i][2] == t[i]
 
 
 @pytest.mark.parametrize("ops", NATIVE, indirect=True)
@@ -458,7 +479,7 @@ def test_thresholds_of_long_tied_rows(ops, rng):
     min_p = np.zeros(rows, F)
     top_k = rng.choice([n, n, 70000, 120000, 1500], rows).astype(np.int32)
     top_p = F([.9, .9, 1, .999] * 3)
-    (t,) = ops.run("threshold", [Input(y), Input(min_p), Input(top_k), Input(top_p)])
+    t, _ = ops.run("threshold", [Input(y), Input(min_p), Input(top_k), Input(top_p)])
     for i in range(rows):
         expected = reference.cut(y[i], min_p[i], top_k[i], top_p[i])
         assert ((y[i] >= t[i]) == expected).all(), i

@@ -75,6 +75,31 @@ def cut(y, min_p, top_k, top_p):
     return keep
 
 
+def kept_by_each(y, min_p, top_k, top_p):
+    """The survivors after min_p, after top_k, after top_p, and the value that each cut at: -inf
+    where nothing has cut."""
+    sets = [cut(y, min_p, len(y), 1), cut(y, min_p, top_k, 1), cut(y, min_p, top_k, top_p)]
+    least = F(-np.inf)
+    if min_p > 0:  # the smallest float32 that is not below
+        least = F(math.log(F(min_p)))
+        if float(least) < math.log(F(min_p)):
+            least = np.nextafter(least, F(0))
+    cuts = [least]
+    cuts.append(max(least, np.sort(y)[::-1][top_k - 1]) if 0 < top_k < len(y) else least)
+    cuts.append(y[sets[2]].min() if F(top_p) < 1 and sets[2].any() else cuts[1])
+    return sets, cuts
+
+
+def entropy_of(y, keep, token):
+    """-sum p ln p of the masses, in nats, and the token's share: float64."""
+    w = masses(np.where(keep, y, -np.inf))
+    total = sum(w)
+    if not total:
+        return 0.0, 0.0
+    p = [m / total for m in w if m]
+    return -math.fsum(q * math.log(q) for q in p), w[token] / total if token >= 0 else 0.0
+
+
 def draw(y, keep, word):
     w = masses(np.where(keep, y, -np.inf))
     at = word * sum(w) // WORD
@@ -99,7 +124,8 @@ def penalise(x, prompt, output, p, flush=False):
     count = np.bincount(np.asarray(output, np.int64), minlength=len(x))[:len(x)]
     count = np.minimum(count, 32767)
     seen = count > 0
-    seen[np.asarray(prompt, np.int64)] = True
+    if p["repetition_penalty"] != 1:  # which alone looks at the prompt: nothing else is touched there
+        seen[np.asarray(prompt, np.int64)] = True
     repetition = F(min(max(p["repetition_penalty"], float(TINY)), float(FLT_MAX)))
     finite = np.isfinite(x)
     x = np.where(seen & finite, flushed(x, flush), x)
@@ -175,11 +201,16 @@ def sample(logits, sampling, prompt=(), output=(), eos=(), choice=0, grammar=Non
         if word is None:
             word = random_word(p["seed"] + choice, len(prompt) + len(output))
         token = draw(y, keep, word)
+    trace = dict(candidates=[int((v > -np.inf).sum()) for v in (raw, x)] + [0, 0, 0], sums=(0, 0))
+    if not greedy:
+        sets, cuts = kept_by_each(y, p["min_p"], p["top_k"], p["top_p"])
+        trace["candidates"][2:] = [int(s.sum()) for s in sets]
+        trace |= dict(cuts=cuts, sums=entropy_of(y, keep, token))
     order = {"raw_logprobs": raw, "raw_logits": raw}.get(mode, np.where(keep, y, F(-np.inf)))
     scores = {"raw_logprobs": lambda: log_softmax(raw),
               "raw_logits": lambda: raw.astype(np.float64),
               "processed_logprobs": lambda: log_softmax(order),
               "processed_logits": lambda: np.where(keep, shown, -np.inf)}[mode]()
-    return dict(status=OK, token=token, scores=scores, keep=keep, order=order,
+    return dict(status=OK, token=token, trace=trace, scores=scores, keep=keep, order=order,
                 rank=int((order >= order[token]).sum()),
                 top=[int(i) for i in np.argsort(-order, kind="stable")])

@@ -266,13 +266,15 @@ void HR_KERNEL(threshold)(const hr_kernel_args *a, int64_t from, int64_t to)
     const float *min_p = a->in[1], *top_p = a->in[3];
     const int32_t *top_k = a->in[2];
     int64_t n = a->node->in[0]->shape.dim[1];
-    float *out = a->out[0];
+    float *out = a->out[0], *cuts = a->out[1]; /* [R], [R,3] */
     for (int64_t r = from; r < to; r++) {
         const float *y = (const float *)a->in[0] + r * n;
         float cut = hr_exact_min_p(min_p[r]), other = -INFINITY;
+        cuts[3 * r] = cut;
         if (top_k[r] > 0 && top_k[r] < n) other = cut_top_k(y, n, top_k[r], a->scratch);
         if (other > cut) cut = other;
+        cuts[3 * r + 1] = cut;
         if (top_p[r] < 1) other = cut_top_p(y, n, top_p[r], cut, a->scratch);
-        out[r] = other > cut ? other : cut;
+        out[r] = cuts[3 * r + 2] = other > cut ? other : cut;
     }
 }
