@@ -131,6 +131,7 @@ typedef struct hr_bench_sampler_options {
     const int64_t *batch_sizes;  /* [n_batch_sizes], none = 1, 4, 16, 32 */
     size_t n_hidden_sizes, n_vocab_sizes, n_batch_sizes;
     int64_t num_runs;              /* that count, of every case */
+    bool sweep;                    /* cuts from narrow to wide as well */
     hr_bench_progress_fn progress; /* NULL = silent */
     void *context;
 } hr_bench_sampler_options;

@@ -19,7 +19,7 @@ typedef struct batch_times {
     size_t weight_bytes; /* on the device */
     double warm_up;      /* compile and first run of head and sampler */
     double head;         /* medians */
-    double both[HR_BENCH_CASE_COUNT], alone[HR_BENCH_CASE_COUNT];
+    double both[HR_BENCH_CASE_COUNT], alone[HR_BENCH_SWEEP_END];
     double turn[TURNS]; /* everything, head and sampler, a median of each turn */
 } batch_times;
 
@@ -37,16 +37,14 @@ typedef struct bench {
 /* ---- measuring ------------------------------------------------------------------------------- */
 
 typedef struct samples {
-    hr_bench_series head, both[HR_BENCH_CASE_COUNT], alone[HR_BENCH_CASE_COUNT];
+    hr_bench_series head, both[HR_BENCH_CASE_COUNT], alone[HR_BENCH_SWEEP_END];
 } samples;
 
 static void samples_deinit(samples *s)
 {
     hr_bench_series_deinit(&s->head);
-    for (int c = 0; c < HR_BENCH_CASE_COUNT; c++) {
-        hr_bench_series_deinit(&s->both[c]);
-        hr_bench_series_deinit(&s->alone[c]);
-    }
+    for (int c = 0; c < HR_BENCH_CASE_COUNT; c++) hr_bench_series_deinit(&s->both[c]);
+    for (int c = 0; c < HR_BENCH_SWEEP_END; c++) hr_bench_series_deinit(&s->alone[c]);
 }
 
 static double median(hr_bench_series *s)
@@ -82,6 +80,10 @@ static hr_status one_turn(bench *b, hr_bench_rig *r, samples *s, double *everyth
     }
     *everything = median(&last);
     hr_bench_series_deinit(&last);
+    for (int c = HR_BENCH_CASE_COUNT; !st && b->o->sweep && c < HR_BENCH_SWEEP_END; c++) {
+        st = hr_bench_rig_set(r, (hr_bench_case)c);
+        if (!st) st = time_runs(r, HR_BENCH_SAMPLER_ALONE, n, &s->alone[c]);
+    }
     return st;
 }
 
@@ -91,10 +93,8 @@ static hr_status measure(bench *b, hr_bench_rig *r, batch_times *t)
     hr_status st = HR_OK;
     for (int i = 0; !st && i < TURNS; i++) st = one_turn(b, r, &s, &t->turn[i]);
     t->head = median(&s.head);
-    for (int c = 0; c < HR_BENCH_CASE_COUNT; c++) {
-        t->both[c] = median(&s.both[c]);
-        t->alone[c] = median(&s.alone[c]);
-    }
+    for (int c = 0; c < HR_BENCH_CASE_COUNT; c++) t->both[c] = median(&s.both[c]);
+    for (int c = 0; c < HR_BENCH_SWEEP_END; c++) t->alone[c] = median(&s.alone[c]);
     samples_deinit(&s);
     return st;
 }
@@ -127,10 +127,10 @@ static void add_row(bench *b, const char *name, size_t offset, double factor, co
     hr_buf_add_byte(b->text, '\n');
 }
 
-static void add_case_rows(bench *b, const char *title, size_t offset)
+static void add_case_rows(bench *b, const char *title, size_t offset, size_t from, size_t end)
 {
     hr_buf_printf(b->text, "%s\n", title);
-    for (size_t c = 0; c < HR_BENCH_CASE_COUNT; c++) {
+    for (size_t c = from; c < end; c++) {
         char name[64];
         snprintf(name, sizeof name, "  %s", hr_bench_case_names[c]);
         add_row(b, name, offset + c * sizeof(double), 1e3, "%10.3f");
@@ -194,9 +194,12 @@ static void add_table(bench *b, const hr_bench_rig *r)
     hr_buf_add_byte(b->text, '\n');
     add_row(b, "warm-up, s", offsetof(batch_times, warm_up), 1, "%10.3f");
     add_row(b, "head alone", offsetof(batch_times, head), 1e3, "%10.3f");
-    add_case_rows(b, "head and sampler", offsetof(batch_times, both));
+    add_case_rows(b, "head and sampler", offsetof(batch_times, both), 0, HR_BENCH_CASE_COUNT);
     add_ratio(b);
-    add_case_rows(b, "sampler alone", offsetof(batch_times, alone));
+    add_case_rows(b, "sampler alone", offsetof(batch_times, alone), 0, HR_BENCH_CASE_COUNT);
+    if (b->o->sweep)
+        add_case_rows(b, "sampler alone, temperature .8", offsetof(batch_times, alone),
+                      HR_BENCH_CASE_COUNT, HR_BENCH_SWEEP_END);
     add_turns(b);
     if (r->vocab == 151936) add_published(b);
     hr_buf_add_byte(b->text, '\n');
@@ -204,12 +207,11 @@ static void add_table(bench *b, const hr_bench_rig *r)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void add_cases(hr_json_writer *w, const char *key, const double *seconds)
+static void add_cases(hr_json_writer *w, const char *key, const double *seconds, int from, int end)
 {
     hr_json_key(w, hr_str_c(key));
     hr_json_begin_object(w);
-    for (int c = 0; c < HR_BENCH_CASE_COUNT; c++)
-        hr_json_add_f64(w, hr_bench_case_names[c], seconds[c]);
+    for (int c = from; c < end; c++) hr_json_add_f64(w, hr_bench_case_names[c], seconds[c]);
     hr_json_end_object(w);
 }
 
@@ -227,8 +229,9 @@ static void add_json(bench *b, const hr_bench_rig *r)
         hr_json_add_i64(w, "weight_bytes", (int64_t)t->weight_bytes);
         hr_json_add_f64(w, "warm_up_s", t->warm_up);
         hr_json_add_f64(w, "head_s", t->head);
-        add_cases(w, "head_and_sampler_s", t->both);
-        add_cases(w, "sampler_s", t->alone);
+        add_cases(w, "head_and_sampler_s", t->both, 0, HR_BENCH_CASE_COUNT);
+        add_cases(w, "sampler_s", t->alone, 0, HR_BENCH_CASE_COUNT);
+        if (b->o->sweep) add_cases(w, "sweep_s", t->alone, HR_BENCH_CASE_COUNT, HR_BENCH_SWEEP_END);
         hr_json_key(w, HR_STR("everything_runs_s"));
         hr_json_begin_array(w);
         for (int k = 0; k < TURNS; k++) hr_json_f64(w, t->turn[k]);

@@ -17,9 +17,11 @@ typedef struct bench_case {
 } bench_case;
 
 #define CASE_ROW(name, text, ...) { __VA_ARGS__ },
-static const bench_case cases[HR_BENCH_CASE_COUNT] = { HR_BENCH_CASES(CASE_ROW) };
+static const bench_case cases[HR_BENCH_SWEEP_END] = { HR_BENCH_CASES(CASE_ROW)
+                                                          HR_BENCH_SWEEP(CASE_ROW) };
 #define CASE_NAME(name, text, ...) text,
-const char *const hr_bench_case_names[HR_BENCH_CASE_COUNT] = { HR_BENCH_CASES(CASE_NAME) };
+const char *const hr_bench_case_names[HR_BENCH_SWEEP_END] = { HR_BENCH_CASES(CASE_NAME)
+                                                                  HR_BENCH_SWEEP(CASE_NAME) };
 
 static void set_biases(const hr_bench_rig *r, size_t n, hr_sampling *s)
 {
@@ -52,7 +54,7 @@ static hr_status make_sampling(hr_bench_rig *r, hr_bench_case c, hr_sampling *s)
     s->temperature = k.temperature;
     s->top_p = k.top_p;
     s->min_p = k.min_p;
-    s->top_k = k.top_k;
+    s->top_k = k.top_k == HR_BENCH_HALF_VOCAB ? r->vocab / 2 : k.top_k;
     s->logprobs = k.logprobs;
     s->seed = 7;
     if (k.penalties) {

@@ -29,13 +29,30 @@ extern const char *const hr_bench_head_names[HR_BENCH_HEADS];
     X(TOP_K_TOP_P, "temperature, top_k, top_p", .8, 40, .9, 0, false, 0, false, -1)                \
     X(EVERYTHING, "everything", .8, 40, .9, .05, true, 50, true, 5)
 
+/* Cuts from narrow to wide, of the sampler alone (--sweep). */
+#define HR_BENCH_HALF_VOCAB (-2) /* as top_k */
+#define HR_BENCH_SWEEP(X)                                                                          \
+    X(K_1, "top_k 1", .8, 1, 1, 0, false, 0, false, -1)                                            \
+    X(K_40, "top_k 40", .8, 40, 1, 0, false, 0, false, -1)                                         \
+    X(K_1000, "top_k 1000", .8, 1000, 1, 0, false, 0, false, -1)                                   \
+    X(K_HALF, "top_k V/2", .8, HR_BENCH_HALF_VOCAB, 1, 0, false, 0, false, -1)                     \
+    X(P_10, "top_p .1", .8, 0, .1, 0, false, 0, false, -1)                                         \
+    X(P_50, "top_p .5", .8, 0, .5, 0, false, 0, false, -1)                                         \
+    X(P_90, "top_p .9", .8, 0, .9, 0, false, 0, false, -1)                                         \
+    X(P_99, "top_p .99", .8, 0, .99, 0, false, 0, false, -1)                                       \
+    X(K_1000_P_90, "top_k 1000, top_p .9", .8, 1000, .9, 0, false, 0, false, -1)                   \
+    X(K_HALF_P_90, "top_k V/2, top_p .9", .8, HR_BENCH_HALF_VOCAB, .9, 0, false, 0, false, -1)
+
 typedef enum hr_bench_case {
-#define HR_BENCH_CASE_ENUM(name, text, ...) HR_BENCH_CASE_##name,
-    HR_BENCH_CASES(HR_BENCH_CASE_ENUM)
+#define HR_BENCH_CASE_ENUM(name, text, ...)  HR_BENCH_CASE_##name,
+#define HR_BENCH_SWEEP_ENUM(name, text, ...) HR_BENCH_SWEEP_##name,
+    HR_BENCH_CASES(HR_BENCH_CASE_ENUM) HR_BENCH_CASE_COUNT,
+    HR_BENCH_SWEEP_BEGIN = HR_BENCH_CASE_COUNT - 1,
+    HR_BENCH_SWEEP(HR_BENCH_SWEEP_ENUM) HR_BENCH_SWEEP_END,
 #undef HR_BENCH_CASE_ENUM
-        HR_BENCH_CASE_COUNT,
+#undef HR_BENCH_SWEEP_ENUM
 } hr_bench_case;
-extern const char *const hr_bench_case_names[HR_BENCH_CASE_COUNT];
+extern const char *const hr_bench_case_names[HR_BENCH_SWEEP_END];
 
 /* A compiled program with a buffer for each input and output. */
 typedef struct hr_bench_program {

@@ -695,6 +695,23 @@ def test_sampler(tmp_path):
     assert "published" not in r.stdout  # those figures are for another vocabulary
 
 
+SWEEP = ["top_k 1", "top_k 40", "top_k 1000", "top_k V/2", "top_p .1", "top_p .5", "top_p .9",
+         "top_p .99", "top_k 1000, top_p .9", "top_k V/2, top_p .9"]
+
+
+def test_sampler_sweeps_cuts_when_asked():
+    r = headrace("bench", "sampler", *SAMPLER, "--sweep", "--json")
+    assert r.returncode == 0, r.stderr
+    for g in json.loads(r.stdout):
+        assert list(g["sampler_s"]) == CASES
+        assert list(g["sweep_s"]) == SWEEP and min(g["sweep_s"].values()) > 0
+    r = headrace("bench", "sampler", *SAMPLER, "--sweep")
+    lines = r.stdout.split("sampler alone, temperature .8\n")[1].split("\n")[:len(SWEEP)]
+    assert [x[:28].strip() for x in lines] == SWEEP
+    assert all(float(t) > 0 for x in lines for t in x[28:].split())
+    assert "sweep_s" not in headrace("bench", "sampler", *SAMPLER, "--json").stdout
+
+
 def test_sampler_repeats_its_published_rows():
     r = headrace("bench", "sampler", "--hidden-sizes", 32, "--batch-sizes", "4,2", "--num-runs", 1)
     assert r.returncode == 0, r.stderr
