@@ -32,6 +32,15 @@ static bool is_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+bool hr_str_next(hr_str *rest, char separator, hr_str *part)
+{
+    if (!rest->p) return false;
+    const char *end = rest->n ? memchr(rest->p, separator, rest->n) : NULL;
+    *part = hr_str_slice(*rest, 0, end ? (size_t)(end - rest->p) : rest->n);
+    *rest = end ? hr_str_slice(*rest, part->n + 1, rest->n) : (hr_str){ 0 };
+    return true;
+}
+
 hr_str hr_str_trim(hr_str s)
 {
     while (s.n && is_space(s.p[0])) s = hr_str_slice(s, 1, s.n);

@@ -37,6 +37,9 @@ bool hr_str_ends(hr_str s, hr_str suffix);
 /* Index of the first occurrence at or after `from`, or SIZE_MAX. An empty needle is found at
  * `from`. */
 size_t hr_str_find(hr_str s, hr_str needle, size_t from);
+/* Takes what comes before the next separator off `rest`, for walking a list; false when all was
+ * taken. Parts may be empty: "" is one, "a," are two. */
+bool hr_str_next(hr_str *rest, char separator, hr_str *part);
 /* Both ends, ASCII white space. */
 hr_str hr_str_trim(hr_str s);
 static inline hr_str hr_str_slice(hr_str s, size_t from, size_t to)

@@ -5,9 +5,12 @@
 #include "base/sync.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/mem.h"
 
 hr_status hr_thread_start(hr_thread *t, const char *name, void *(*run)(void *), void *arg)
 {
@@ -25,6 +28,20 @@ void hr_thread_join(hr_thread *t)
 {
     if (t->started) pthread_join(t->id, NULL);
     t->started = false;
+}
+
+int hr_processors(void)
+{
+    /* The kernel refuses a mask smaller than its own: grow until it fits. */
+    for (size_t cpus = CPU_SETSIZE; cpus <= 1 << 16; cpus *= 2) {
+        cpu_set_t *set = hr_alloc0(CPU_ALLOC_SIZE(cpus));
+        if (!set) return 1;
+        int failed = sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set);
+        int n = failed ? 0 : CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set);
+        hr_free(set);
+        if (n > 0) return n;
+    }
+    return 1;
 }
 
 hr_status hr_queue_init(hr_queue *q, int wake_fd)

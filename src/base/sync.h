@@ -74,6 +74,9 @@ static inline bool hr_ref_release(hr_ref *r)
     return atomic_fetch_sub(&r->count, 1) == 1;
 }
 
+/* Processors that this process may run on, by its affinity; at least 1. */
+int hr_processors(void);
+
 /* Threads. The name shows in top and gdb (15 bytes at most). */
 typedef struct hr_thread {
     pthread_t id;

@@ -275,17 +275,13 @@ static hr_status run_head(bench *b, hr_bench_head head)
 /* The n-th name of a list with commas, in `to`; false past the end. */
 static bool nth_name(const char *list, size_t n, char *to, size_t size)
 {
-    hr_str rest = hr_str_c(list);
-    for (size_t i = 0;; i++) {
-        size_t comma = hr_str_find(rest, HR_STR(","), 0);
-        hr_str part = hr_str_slice(rest, 0, comma == SIZE_MAX ? rest.n : comma);
-        if (i == n) {
-            snprintf(to, size, "%.*s", HR_STR_ARG(part));
-            return true;
-        }
-        if (comma == SIZE_MAX) return false;
-        rest = hr_str_slice(rest, comma + 1, rest.n);
+    hr_str rest = hr_str_c(list), part;
+    for (size_t i = 0; hr_str_next(&rest, ',', &part); i++) {
+        if (i < n) continue;
+        snprintf(to, size, "%.*s", HR_STR_ARG(part));
+        return true;
     }
+    return false;
 }
 
 static hr_status find_head(const char *name, hr_bench_head *out)

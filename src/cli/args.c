@@ -75,13 +75,8 @@ static hr_status parse_int(const char *text, int *out)
 static hr_status each_part(const char *text, hr_status (*add)(void *, hr_str), void *to)
 {
     hr_str rest = hr_str_c(text);
-    while (true) {
-        size_t comma = hr_str_find(rest, HR_STR(","), 0);
-        hr_str part = hr_str_slice(rest, 0, comma == SIZE_MAX ? rest.n : comma);
-        HR_TRY(add(to, hr_str_trim(part)));
-        if (comma == SIZE_MAX) return HR_OK;
-        rest = hr_str_slice(rest, comma + 1, rest.n);
-    }
+    for (hr_str part; hr_str_next(&rest, ',', &part);) HR_TRY(add(to, hr_str_trim(part)));
+    return HR_OK;
 }
 
 static hr_status add_id(void *list, hr_str part)

@@ -8,11 +8,12 @@
 #include "cpu/threads_int.h"
 
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
+#include "base/sync.h"
 #include "cpu/cpu.h"
 
 enum { PATH_BYTES = 4096, LINE_BYTES = 4608, NO_LIMIT = INT_MAX };
@@ -75,11 +76,9 @@ static int quota_upwards(const char *mount, const char *group, int (*quota)(cons
 /* "cpu" as one of the comma-separated controllers. */
 static bool names_cpu(const char *controllers)
 {
-    for (const char *p = controllers; *p;) {
-        size_t n = strcspn(p, ",");
-        if (n == 3 && memcmp(p, "cpu", 3) == 0) return true;
-        p += n + (p[n] == ',');
-    }
+    hr_str rest = hr_str_c(controllers);
+    for (hr_str part; hr_str_next(&rest, ',', &part);)
+        if (hr_str_eq_c(part, "cpu")) return true;
     return false;
 }
 
@@ -122,23 +121,9 @@ int hr_threads_quota(const char *proc_cgroup, const char *cgroup_mount)
     return least;
 }
 
-static int affinity_threads(void)
-{
-    /* The kernel refuses a mask smaller than its own: grow until it fits. */
-    for (size_t cpus = CPU_SETSIZE; cpus <= 1 << 16; cpus *= 2) {
-        cpu_set_t *set = hr_alloc0(CPU_ALLOC_SIZE(cpus));
-        if (!set) return 1;
-        int failed = sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set);
-        int n = failed ? 0 : CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set);
-        hr_free(set);
-        if (n > 0) return n;
-    }
-    return 1;
-}
-
 int hr_cpu_thread_limit(void)
 {
-    int affinity = affinity_threads();
+    int affinity = hr_processors();
     int quota = hr_threads_quota("/proc/self/cgroup", "/sys/fs/cgroup");
     return affinity < quota ? affinity : quota;
 }

@@ -19,16 +19,13 @@ static const char prefix[] = "pjrt:";
 static hr_status check_options(const char *options)
 {
     hr_str rest = hr_str_c(options);
-    while (true) {
-        size_t comma = hr_str_find(rest, HR_STR(","), 0);
-        hr_str part = hr_str_slice(rest, 0, comma == SIZE_MAX ? rest.n : comma);
+    for (hr_str part; hr_str_next(&rest, ',', &part);) {
         size_t equals = hr_str_find(part, HR_STR("="), 0);
         if (equals == 0 || equals == SIZE_MAX)
             return hr_fail(HR_INVALID_ARGUMENT, "--device-option '%.*s': it is KEY=VALUE",
                            HR_STR_ARG(part));
-        if (comma == SIZE_MAX) return HR_OK;
-        rest = hr_str_slice(rest, comma + 1, rest.n);
     }
+    return HR_OK;
 }
 
 hr_status hr_device_lacking(const char *flag, const char *value)

@@ -36,12 +36,8 @@ static hr_status parse_option(hr_str part, PJRT_NamedValue *out)
 
 static hr_status parse_options(hr_str rest, PJRT_NamedValue *out, size_t *n)
 {
-    while (rest.n) {
-        size_t comma = hr_str_find(rest, HR_STR(","), 0);
-        HR_TRY(parse_option(hr_str_slice(rest, 0, comma == SIZE_MAX ? rest.n : comma), &out[*n]));
-        ++*n;
-        rest = comma == SIZE_MAX ? (hr_str){ 0 } : hr_str_slice(rest, comma + 1, rest.n);
-    }
+    for (hr_str part; rest.n && hr_str_next(&rest, ',', &part); ++*n)
+        HR_TRY(parse_option(part, &out[*n]));
     return HR_OK;
 }
 

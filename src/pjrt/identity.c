@@ -4,10 +4,10 @@
  * Engine thread. A blob for other instructions can load and die when it runs, so whatever might
  * matter is in, as text, and one that differs is another name in the cache. */
 #include <ctype.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/sync.h"
 #include "pjrt/pjrt_int.h"
 
 /* The first line of each kind: all processors of a machine that one process runs on are alike. */
@@ -26,9 +26,8 @@ static void add_processor(hr_buf *out)
             hr_buf_add_c(out, line);
         }
     if (f) fclose(f);
-    cpu_set_t set; /* XLA's CPU compiler splits loops over as many threads */
-    hr_buf_printf(out, "processors %d\n",
-                  sched_getaffinity(0, sizeof set, &set) ? 0 : CPU_COUNT(&set));
+    /* XLA's CPU compiler splits loops over as many threads */
+    hr_buf_printf(out, "processors %d\n", hr_processors());
 }
 
 static void add_environment(hr_buf *out)

@@ -4,14 +4,11 @@
  * one marks the others that came before it. */
 #include "pjrt/workers.h"
 
-#include <sched.h>
-
 #include "base/log.h"
 
 static int threads_here(void)
 {
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    int n = hr_processors();
     return n < HR_PJRT_WORKERS_MAX ? n : HR_PJRT_WORKERS_MAX;
 }
 

@@ -112,12 +112,8 @@ hr_str hr_http_header_get(const hr_http_request *r, const char *name)
 
 bool hr_http_list_has(hr_str list, hr_str token)
 {
-    for (size_t at = 0; at < list.n;) {
-        size_t comma = hr_str_find(list, HR_STR(","), at);
-        size_t end = comma == SIZE_MAX ? list.n : comma;
-        if (hr_http_same(trim_blanks(hr_str_slice(list, at, end)), token)) return true;
-        at = end + 1;
-    }
+    for (hr_str part; hr_str_next(&list, ',', &part);)
+        if (hr_http_same(trim_blanks(part), token)) return true;
     return false;
 }
 
