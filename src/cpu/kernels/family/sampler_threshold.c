@@ -220,27 +220,56 @@ static float bound_by_maxima(const float *y, int64_t n, int64_t k, workspace *w)
     return k <= m ? find_cut(&s, w->histogram) : -INFINITY;
 }
 
-static float cut_top_k(const float *y, int64_t n, int64_t k, workspace *w)
+/* The values of a row that may still be kept: all of them, or those in workspace.kept. */
+typedef struct view {
+    const float *y;
+    int64_t n;
+    bool narrow;
+} view;
+
+/* To those at or above `least`, if they are few. */
+static void narrow(view *v, float least, float *kept)
 {
-    search s = { y, n, -INFINITY, .target = (uint64_t)k };
-    float cut;
-    if (n > 4 * GROUPS && k <= GROUPS / 2) {
-        s.least = bound_by_maxima(y, n, k, w);
-    } else if (n > 4 * GROUPS) {
-        uint64_t total = take_sample(y, n, -INFINITY, false, w);
-        double share = (double)k / ((double)total * SAMPLE + 1);
-        bracket b = bracket_of(w->histogram, total, share, -INFINITY);
-        division d = divide_counts(y, n, &b, w->kept);
-        if (find_in_bracket(&d, -INFINITY, false, (uint64_t)k, w, &cut)) return cut;
+    int64_t n = 0;
+    for (int64_t i = 0; i < v->n && n <= KEPT; i += V_LANES) {
+        vf x = row_load(v->y, i, v->n);
+        uint32_t in = vm_bits(v_le(v_set1(least), x));
+        if (in) n = keep_lanes(kept, n, x, in);
     }
+    if (n <= KEPT) *v = (view){ kept, n, true };
+}
+
+static float cut_large_k(const view *v, int64_t k, workspace *w)
+{
+    search s = { v->y, v->n, -INFINITY, .target = (uint64_t)k };
+    uint64_t total = take_sample(v->y, v->n, -INFINITY, false, w);
+    double share = (double)k / ((double)total * SAMPLE + 1);
+    bracket b = bracket_of(w->histogram, total, share, -INFINITY);
+    division d = divide_counts(v->y, v->n, &b, w->kept);
+    float cut;
+    if (find_in_bracket(&d, -INFINITY, false, (uint64_t)k, w, &cut)) return cut;
+    return find_cut(&s, w->histogram);
+}
+
+static float cut_top_k(view *v, int64_t k, workspace *w)
+{
+    float least = -INFINITY;
+    if (v->n > 4 * GROUPS) {
+        if (k > GROUPS / 2) return cut_large_k(v, k, w);
+        least = bound_by_maxima(v->y, v->n, k, w);
+        if (least > -INFINITY) narrow(v, least, w->kept);
+    }
+    search s = { v->y, v->n, least, .target = (uint64_t)k };
     return find_cut(&s, w->histogram);
 }
 
 /* ---- top_p ----------------------------------------------------------------------------------- */
 
-static float cut_top_p(const float *y, int64_t n, float p, float cut, workspace *w)
+static float cut_top_p(const view *v, float p, float cut, workspace *w)
 {
-    bool sampled = n > 4 * GROUPS;
+    const float *y = v->y;
+    int64_t n = v->n;
+    bool sampled = n > 4 * GROUPS && !v->narrow;
     float least = row_least(cut), found;
     division d = { 0 };
     if (sampled) {
@@ -268,13 +297,13 @@ void HR_KERNEL(threshold)(const hr_kernel_args *a, int64_t from, int64_t to)
     int64_t n = a->node->in[0]->shape.dim[1];
     float *out = a->out[0], *cuts = a->out[1]; /* [R], [R,3] */
     for (int64_t r = from; r < to; r++) {
-        const float *y = (const float *)a->in[0] + r * n;
+        view v = { (const float *)a->in[0] + r * n, n, false };
         float cut = hr_exact_min_p(min_p[r]), other = -INFINITY;
         cuts[3 * r] = cut;
-        if (top_k[r] > 0 && top_k[r] < n) other = cut_top_k(y, n, top_k[r], a->scratch);
+        if (top_k[r] > 0 && top_k[r] < n) other = cut_top_k(&v, top_k[r], a->scratch);
         if (other > cut) cut = other;
         cuts[3 * r + 1] = cut;
-        if (top_p[r] < 1) other = cut_top_p(y, n, top_p[r], cut, a->scratch);
+        if (top_p[r] < 1) other = cut_top_p(&v, top_p[r], cut, a->scratch);
         out[r] = cuts[3 * r + 2] = other > cut ? other : cut;
     }
 }
