@@ -133,6 +133,7 @@ typedef struct headrace_sampling {
     int skip_special_tokens;        /* 1 */
     int logprobs;                   /* -1 = none, else the number of top entries */
     int prompt_logprobs;            /* -1 = none */
+    int sampling_trace;             /* 0; 1: each token tells how it came to be chosen */
     const char *const *stop;        /* stop strings, UTF-8 */
     size_t n_stop;
     const int64_t *stop_token_ids;
@@ -184,6 +185,21 @@ typedef struct headrace_logprob {
     int64_t rank;   /* 1 = likeliest; 0 where not computed (top entries carry their place) */
 } headrace_logprob;
 
+/* How a token came to be chosen. Where it is the likeliest by definition (temperature 0, top_k 1)
+ * nothing was drawn: the last three candidates are -1, and what follows them is NaN or 0. */
+typedef struct headrace_trace {
+    int64_t candidates[5]; /* ids left by the grammar mask; by every other mask and bias; by min_p;
+                              by top_k; by top_p */
+    double thresholds[3]; /* where min_p, top_k and top_p cut: (logit - largest) / temperature; -inf
+                             where nothing was cut */
+    double entropy;       /* nats, of what was drawn from */
+    double probability;   /* the token's share of that */
+    int64_t seed, position; /* what the random word comes from: the choice's seed and the token's
+                               place in its sequence, prompt included */
+    uint64_t word;
+    int drawn; /* 0: the likeliest was taken */
+} headrace_trace;
+
 typedef struct headrace_token {
     headrace_logprob chosen;
     const char *bytes; /* the raw bytes that the token stands for */
@@ -191,6 +207,7 @@ typedef struct headrace_token {
     size_t text_offset;          /* where its text starts in the choice's text, characters */
     const headrace_logprob *top; /* [n_top] by falling probability; then logprob_token_ids */
     size_t n_top;
+    const headrace_trace *trace; /* NULL unless it was asked for */
 } headrace_token;
 
 typedef enum headrace_event_kind {
@@ -211,6 +228,7 @@ typedef struct headrace_event {
     const int64_t *prompt_ids; /* STARTED [n_prompt_ids] */
     size_t n_prompt_ids;
     int64_t seed;                 /* STARTED: the seed in use */
+    int64_t max_tokens;           /* STARTED: most tokens that a choice may come to */
     const headrace_token *tokens; /* TOKENS, PROMPT (position 0: chosen.rank 0, no logprob) */
     size_t n_tokens;
     const char *text; /* TOKENS: whole characters only, may be empty */
@@ -252,6 +270,9 @@ HEADRACE_API void headrace_info_get(const headrace_engine *e, headrace_info *out
  * short. with_times 0 makes it equal between two starts. */
 HEADRACE_API char *headrace_manifest(const headrace_engine *e, int with_times);
 HEADRACE_API void headrace_free(void *p);
+/* SHA-256 of the checkpoint as hexadecimal text. Reads all of it when this file has not been seen
+ * before on this machine, which takes a second per gigabyte or so. */
+HEADRACE_API int headrace_model_hash(const headrace_engine *e, char out[65]);
 
 /* Text on its own: ids of a text, text of ids, a rendered chat. Results are freed with
  * headrace_free. */

@@ -85,6 +85,11 @@ int headrace_poll(headrace_engine *e, headrace_event *out, int timeout_ms)
     return HEADRACE_OK;
 }
 
+int headrace_model_hash(const headrace_engine *e, char out[65])
+{
+    return (int)hr_model_hash(e->model, out);
+}
+
 int headrace_wake_fd(const headrace_engine *e)
 {
     return e->wake_fd;

@@ -23,6 +23,13 @@ typedef struct hr_step_row {
     double started_s; /* hr_now_s: first scheduled */
 } hr_step_row;
 
+/* How a row's token came to be chosen, as the sampler told. */
+typedef struct hr_step_trace {
+    int32_t candidates[5];
+    float cuts[3], entropy, share;
+    int64_t position;
+} hr_step_trace;
+
 typedef struct hr_step_message {
     hr_msg msg;    /* HR_MSG_STEP; first */
     double done_s; /* hr_now_s: when its tokens were there */
@@ -32,6 +39,7 @@ typedef struct hr_step_message {
     int32_t *top_ids;      /* [max_num_seqs,top] */
     float *top_logprobs;   /* [max_num_seqs,top] */
     float *extra_logprobs; /* [max_num_seqs,128] */
+    hr_step_trace *traces; /* [max_num_seqs] */
 } hr_step_message;
 
 /* Events in order, joined by their nodes. */
@@ -65,6 +73,7 @@ struct hr_request {
     hr_choice *choices;              /* owned [sampling.n] */
     hr_stops stops;                  /* arena: sampling.stop, ready to be looked for */
     uint32_t in_engine;              /* sequences not yet back */
+    int64_t most_tokens;             /* that a choice may come to */
     bool score_only;                 /* max_tokens 0: the one token drawn is dropped */
     bool failed;                     /* its FAILED is out */
     hr_event_list events;            /* what it has to say once it gets to the output thread */

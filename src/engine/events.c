@@ -55,6 +55,7 @@ hr_status hr_event_add_started(hr_event_list *l, const hr_request *r)
     v->event.prompt_ids = ids;
     v->event.n_prompt_ids = r->ids.n;
     v->event.seed = r->sampling.seed;
+    v->event.max_tokens = r->most_tokens;
     hr_event_add(l, v);
     return HR_OK;
 }

@@ -89,6 +89,7 @@ static hr_status answer(hr_reader *t, hr_request *r)
 
 static hr_status open_answer(hr_reader *t, hr_request *r, hr_seq **first)
 {
+    r->most_tokens = hr_reader_most_tokens(t->engine, r);
     HR_TRY(hr_event_add_started(&r->events, r));
     return hr_reader_sequences(t, r, first);
 }

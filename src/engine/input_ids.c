@@ -190,7 +190,7 @@ static hr_status hash_prompt(hr_reader *t, hr_request *r)
 /* Tokens to generate: what was asked for; else the rest of the context and of the cache, or what
  * the model's generation_config.json says, or the caller's default, where that is less. At least
  * the one that a score takes along. */
-static int64_t most_tokens(const hr_engine *e, const hr_request *r)
+int64_t hr_reader_most_tokens(const hr_engine *e, const hr_request *r)
 {
     int64_t most = r->sampling.max_tokens, length = (int64_t)r->ids.n;
     int64_t cache = e->shapes.build.blocks * e->shapes.build.block_size;
@@ -214,7 +214,7 @@ hr_status hr_reader_sequences(hr_reader *t, hr_request *r, hr_seq **first)
     hr_seq_spec spec = { .request = r->id,
                          .prompt = r->ids.p,
                          .n_prompt = (int64_t)r->ids.n,
-                         .max_tokens = most_tokens(e, r),
+                         .max_tokens = r->most_tokens,
                          .block_size = e->shapes.build.block_size,
                          .priority = r->priority,
                          .hashes = r->hashes,

@@ -23,7 +23,8 @@ static hr_status create_step_message(hr_engine *e, hr_step_message **out)
     m->top_ids = hr_arena_array(a, rows * top, sizeof *m->top_ids);
     m->top_logprobs = hr_arena_array(a, rows * top, sizeof *m->top_logprobs);
     m->extra_logprobs = hr_arena_array(a, rows * HR_SAMPLING_MAX_EXTRA, sizeof *m->extra_logprobs);
-    if (!m->rows || !m->top_ids || !m->top_logprobs || !m->extra_logprobs)
+    m->traces = hr_arena_array(a, rows, sizeof *m->traces);
+    if (!m->rows || !m->top_ids || !m->top_logprobs || !m->extra_logprobs || !m->traces)
         return hr_fail(HR_RESOURCE_EXHAUSTED, "step message of %zu rows", rows);
     *out = m;
     return HR_OK;
@@ -219,6 +220,17 @@ static void copy_columns(const hr_step_result *r, hr_step_message *m, const hr_s
                extra * sizeof *m->extra_logprobs);
 }
 
+static void copy_trace(const hr_step_result *r, hr_step_trace *t, const hr_seq *q, int64_t i)
+{
+    if (!q->sampling.sampling->sampling_trace) return;
+    *t = (hr_step_trace){ .candidates = { r->trace_grammar[i], r->trace_masks[i] },
+                          .entropy = r->trace_sums[2 * i],
+                          .share = r->trace_sums[2 * i + 1],
+                          .position = q->n_tokens };
+    memcpy(t->candidates + 2, r->trace_counts + 3 * i, 3 * sizeof *t->candidates);
+    memcpy(t->cuts, r->trace_cuts + 3 * i, sizeof t->cuts);
+}
+
 static void fill_row(hr_engine *e, hr_step_message *m, hr_seq *q, int64_t i)
 {
     const hr_step_result *r = &e->runner.result;
@@ -241,6 +253,7 @@ static void fill_row(hr_engine *e, hr_step_message *m, hr_seq *q, int64_t i)
     row->logprob = r->logprob[i];
     row->rank = r->rank[i];
     copy_columns(r, m, &q->sampling, (size_t)i);
+    copy_trace(r, &m->traces[i], q, i);
     row->finish = append_token(q, row->token);
     row->stop_id = q->stop_id;
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/exact.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "engine/text_int.h"
@@ -50,6 +51,27 @@ static bool set_top(hr_engine_event *v, headrace_token *token, const hr_step_mes
                                 0 };
     token->top = list;
     token->n_top = n;
+    return true;
+}
+
+/* False when memory is short. */
+static bool set_trace(hr_engine_event *v, headrace_token *token, const hr_step_trace *from,
+                      const hr_sampling *s, uint32_t choice)
+{
+    headrace_trace *t = hr_arena_new(&v->arena, headrace_trace);
+    if (!t) return false;
+    uint64_t seed = (uint64_t)s->seed + choice;
+    uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
+    bool drawn = !hr_sampling_is_greedy(s);
+    *t = (headrace_trace){ .entropy = drawn ? (double)from->entropy : (double)NAN,
+                           .probability = drawn ? (double)from->share : (double)NAN,
+                           .seed = (int64_t)seed,
+                           .position = from->position,
+                           .word = drawn ? hr_exact_word(key, (int32_t)from->position) : 0,
+                           .drawn = drawn };
+    for (int i = 0; i < 5; i++) t->candidates[i] = i < 2 || drawn ? from->candidates[i] : -1;
+    for (int i = 0; i < 3; i++) t->thresholds[i] = drawn ? (double)from->cuts[i] : (double)NAN;
+    token->trace = t;
     return true;
 }
 
@@ -213,6 +235,7 @@ static bool add_token(hr_writer *t, hr_request *r, hr_choice *c, const hr_step_m
     token->text_offset = c->characters;
     set_bytes(t, token);
     bool good = s->logprobs < 0 && !s->n_logprob_token_ids ? true : set_top(v, token, m, i, s);
+    if (good && s->sampling_trace) good = set_trace(v, token, &m->traces[i], s, row->choice);
     v->event.tokens = token;
     v->event.n_tokens = 1;
     v->start = c->text.n;

@@ -93,6 +93,7 @@ static hr_status copy_sampling(const hr_engine *e, hr_request *r, const headrace
     s->skip_special_tokens = in->skip_special_tokens != 0;
     s->logprobs = in->logprobs;
     s->prompt_logprobs = in->prompt_logprobs;
+    s->sampling_trace = in->sampling_trace != 0;
     HR_TRY(copy_lists(&r->arena, in, s));
     hr_sampler_limits limits = hr_engine_sampler_limits(e);
     HR_TRY(hr_sampling_check(s, &limits));

@@ -33,6 +33,8 @@ struct hr_reader {
 
 /* input_ids.c: the request's ids, checked against the context. */
 HR_MUST_USE hr_status hr_reader_encode(hr_reader *t, hr_request *r);
+/* How many tokens a choice of it may come to, once its ids are known. */
+int64_t hr_reader_most_tokens(const hr_engine *e, const hr_request *r);
 /* Its choices and their sequences. */
 HR_MUST_USE hr_status hr_reader_sequences(hr_reader *t, hr_request *r, hr_seq **first);
 /* TOKENIZE may always go so far; bad_words no further. */

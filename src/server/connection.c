@@ -203,6 +203,7 @@ void hr_connection_parsed(hr_exchange_own *o)
         free_exchange(o->x.server->connections, o);
         return;
     }
+    if (o->hashing && !o->json_status) memcpy(o->x.server->model_hash, o->hash, sizeof o->hash);
     if (!hold(c, &o->held, o->message.body.capacity + o->x.arena.used))
         hr_exchange_error(&o->x, 503, NULL, "The server holds too many large requests.");
     else call(c, &o->x);

@@ -74,6 +74,19 @@ void hr_exchange_parse(hr_exchange_own *o, const hr_json_limits *limits)
     if (o->json_status) snprintf(o->json_message, sizeof o->json_message, "%s", hr_message());
 }
 
+void hr_exchange_hash(hr_exchange_own *o)
+{
+    o->json_status = (hr_status)headrace_model_hash(o->x.server->engine, o->hash);
+    if (o->json_status) snprintf(o->json_message, sizeof o->json_message, "%s", hr_message());
+}
+
+void hr_exchange_await_hash(hr_exchange *x)
+{
+    hr_exchange_own *o = hr_exchange_own_of(x);
+    o->hashing = o->parsing = true;
+    hr_json_worker_submit(x->server->json_worker, o);
+}
+
 hr_str hr_exchange_header(const hr_exchange *x, const char *name)
 {
     return hr_http_header_get(&x->request, name);

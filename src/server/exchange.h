@@ -44,6 +44,10 @@ struct hr_exchange {
 /* NULL text (p NULL) when absent. Names are compared without case. */
 hr_str hr_exchange_header(const hr_exchange *x, const char *name);
 
+/* The model's hash is worked out elsewhere, which may take long; then the handler is called again,
+ * with server->model_hash set, or the request answered with why there is none. */
+void hr_exchange_await_hash(hr_exchange *x);
+
 /* A header of the answer, before the answer begins. Value is copied. */
 void hr_exchange_set_header(hr_exchange *x, const char *name, const char *value);
 

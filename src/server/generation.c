@@ -89,6 +89,7 @@ static void free_generation(hr_generation *g)
     for (size_t i = 0; g->choices && i < g->n_choices; i++) {
         hr_buf_deinit(&g->choices[i].text);
         hr_buf_deinit(&g->choices[i].token_ids);
+        hr_buf_deinit(&g->choices[i].trace);
         hr_logprobs_deinit(&g->choices[i].logprobs);
     }
     hr_buf_deinit(&g->prefix);

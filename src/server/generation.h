@@ -30,6 +30,7 @@ typedef struct hr_choice_out {
     hr_buf text;               /* not yet sent */
     hr_logprob_lists logprobs; /* not yet sent */
     hr_buf token_ids;          /* the same, list items */
+    hr_buf trace;              /* the same */
     int64_t n_tokens;          /* generated so far */
     int64_t n_unsent;          /* of them, not yet in a chunk */
     bool begun;                /* a chunk of text has left */
@@ -49,6 +50,7 @@ struct hr_part {
     bool listed, started, done;
     int64_t prompt_tokens, cached_tokens;
     int64_t seed;           /* of its first choice */
+    int64_t max_tokens;     /* most that a choice may come to */
     hr_buf prompt_ids;      /* list items; where asked for */
     hr_buf prompt_logprobs; /* vLLM's shape, list items; where asked for */
     hr_logprob_lists echo;  /* of the prompt, for each choice */

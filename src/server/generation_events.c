@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "engine/trace.h"
 #include "server/generation.h"
 #include "server/metrics.h"
 
@@ -18,16 +19,17 @@
 static size_t size_of(const hr_choice_out *c)
 {
     const hr_logprob_lists *l = &c->logprobs;
-    return c->text.n + c->token_ids.n + l->content.n + l->tokens.n + l->token_logprobs.n +
-           l->top_logprobs.n + l->offsets.n;
+    return c->text.n + c->token_ids.n + c->trace.n + l->content.n + l->tokens.n +
+           l->token_logprobs.n + l->top_logprobs.n + l->offsets.n;
 }
 
 /* Memory was short for a part of it. */
 static bool is_cut_short(const hr_choice_out *c)
 {
     const hr_logprob_lists *l = &c->logprobs;
-    return c->text.status || c->token_ids.status || l->content.status || l->tokens.status ||
-           l->token_logprobs.status || l->top_logprobs.status || l->offsets.status;
+    return c->text.status || c->token_ids.status || c->trace.status || l->content.status ||
+           l->tokens.status || l->token_logprobs.status || l->top_logprobs.status ||
+           l->offsets.status;
 }
 
 /* Counts what a choice has grown by since it was `before` bytes. False: the generation ended. */
@@ -60,6 +62,7 @@ static bool send_chunk(hr_choice_out *c, hr_chunk_kind kind)
         g->held -= size_of(c);
         hr_buf_clear(&c->text);
         hr_buf_clear(&c->token_ids);
+        hr_buf_clear(&c->trace);
         hr_logprobs_clear(&c->logprobs);
         c->n_unsent = 0;
         c->begun = true;
@@ -71,7 +74,7 @@ static bool send_chunk(hr_choice_out *c, hr_chunk_kind kind)
 static bool shows_something(const hr_generation *g, const hr_choice_out *c)
 {
     return c->text.n || g->openai.wants_logprobs || g->openai.return_token_ids ||
-           g->openai.continuous_usage;
+           g->openai.sampling.sampling_trace || g->openai.continuous_usage;
 }
 
 static bool is_due(const hr_generation *g, const hr_choice_out *c)
@@ -136,7 +139,9 @@ static bool on_started(hr_part *p, const headrace_event *e)
     p->started = true;
     p->prompt_tokens = (int64_t)e->n_prompt_ids;
     p->seed = e->seed;
-    if (g->openai.return_token_ids) add_ids(&p->prompt_ids, e->prompt_ids, e->n_prompt_ids);
+    p->max_tokens = e->max_tokens;
+    if (g->openai.return_token_ids || g->openai.sampling.sampling_trace)
+        add_ids(&p->prompt_ids, e->prompt_ids, e->n_prompt_ids);
     if (set_echo_text(p, e)) {
         hr_generation_fail(g, 500, NULL, hr_message());
         return false;
@@ -237,6 +242,11 @@ static bool on_tokens(hr_choice_out *c, const headrace_event *e)
     }
     for (size_t i = 0; g->openai.return_token_ids && i < e->n_tokens; i++)
         add_ids(&c->token_ids, &e->tokens[i].chosen.token_id, 1);
+    for (size_t i = 0; g->openai.sampling.sampling_trace && i < e->n_tokens; i++) {
+        hr_json_writer w = { .out = &c->trace };
+        if (c->trace.n) hr_buf_add_byte(&c->trace, ',');
+        hr_trace_write_token(&w, &e->tokens[i], g->openai.sampling.logprobs >= 0);
+    }
     c->n_tokens += (int64_t)e->n_tokens;
     c->n_unsent += (int64_t)e->n_tokens;
     if (!hold(g, c, before)) return false;

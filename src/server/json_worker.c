@@ -1,5 +1,6 @@
-/* Large bodies are parsed here, and freed here, so that the I/O thread never stands still for one:
- * a hundred megabytes of parsed JSON take the kernel tens of milliseconds to take back.
+/* Large bodies are parsed here, checkpoints hashed, and large bodies freed here, so that the I/O
+ * thread never stands still for one: a hundred megabytes of parsed JSON take the kernel tens of
+ * milliseconds to take back.
  *
  * One thread, one queue in, one queue out. An exchange inside belongs to the thread: a connection
  * that ends meanwhile only lets go of it, and it is freed when it comes back. */
@@ -30,7 +31,8 @@ static void *work(void *self)
             hr_exchange_destroy(from_node(n));
             continue;
         }
-        hr_exchange_parse(from_node(n), &hr_server_json_limits);
+        if (from_node(n)->hashing) hr_exchange_hash(from_node(n));
+        else hr_exchange_parse(from_node(n), &hr_server_json_limits);
         if (!hr_queue_push(&w->out, n)) break; /* cannot be: `out` closes after this thread ends */
     }
     return NULL;

@@ -27,6 +27,8 @@ typedef struct hr_exchange_own {
     bool streaming, chunked;
     bool ended;            /* and only waits to be freed */
     bool parsing;          /* the JSON worker has it */
+    bool hashing;          /* it went there for the model's hash */
+    char hash[65];         /* by the worker */
     hr_status json_status; /* by the worker */
     char json_message[HR_MESSAGE_MAX];
 } hr_exchange_own;
@@ -40,6 +42,9 @@ hr_exchange_own *hr_exchange_create(hr_connection *c, hr_http_message message);
 void hr_exchange_destroy(hr_exchange_own *o);
 /* The body's JSON into x->json; sets json_status. Any thread. */
 void hr_exchange_parse(hr_exchange_own *o, const hr_json_limits *limits);
+
+/* The model's hash into `hash`; sets json_status. Any thread. */
+void hr_exchange_hash(hr_exchange_own *o);
 
 /* ---- routes.c ----------------------------------------------------------------------------------
  */
@@ -65,7 +70,7 @@ void hr_access_add_cors(const hr_access *a, const hr_http_request *r, hr_buf *li
 bool hr_access_is_preflight(const hr_http_request *r);
 void hr_access_preflight(const hr_access *a, hr_exchange *x);
 
-/* ---- json_worker.c: large bodies ---------------------------------------------------------------
+/* ---- json_worker.c: large bodies, and the model's hash ------------------------------------------
  */
 
 typedef struct hr_json_worker hr_json_worker;

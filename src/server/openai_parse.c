@@ -393,5 +393,6 @@ void hr_openai_handle(hr_exchange *x, hr_openai_endpoint endpoint)
     hr_status st = x->server->engine ? hr_openai_parse(x, endpoint, &o, &param)
                                      : hr_fail(HR_UNAVAILABLE, "the model is being loaded");
     if (st) hr_request_refuse(x, st, param);
+    else if (o.sampling.sampling_trace && !x->server->model_hash[0]) hr_exchange_await_hash(x);
     else hr_generation_run(x, &o, kinds[endpoint]);
 }

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "engine/trace.h"
+
 void hr_openai_add_text(hr_buf *out, hr_str s)
 {
     hr_json_writer w = { .out = out };
@@ -117,6 +119,43 @@ static void add_finish(hr_buf *out, const hr_choice_out *c)
     hr_openai_add_i64(out, (int64_t)((uint64_t)c->part->seed + nth));
 }
 
+/* How the tokens came to be chosen. Those of a chunk, or all. */
+static void add_trace(hr_buf *out, const hr_generation *g, const hr_choice_out *c)
+{
+    if (!g->openai.sampling.sampling_trace) return;
+    add_list(out, ",\"sampling_trace\":{\"tokens\":", &c->trace);
+    hr_buf_add_byte(out, '}');
+}
+
+static void write_prompt(hr_json_writer *w, const hr_part *p)
+{
+    hr_json_begin_object(w);
+    hr_json_add_i64(w, "seed", p->seed);
+    hr_json_add_i64(w, "max_tokens", p->max_tokens);
+    hr_json_key(w, HR_STR("token_ids"));
+    hr_buf list = { 0 };
+    add_list(&list, "", &p->prompt_ids);
+    if (list.status) w->out->status = list.status;
+    else hr_json_raw(w, hr_buf_str(&list));
+    hr_buf_deinit(&list);
+    hr_json_end_object(w);
+}
+
+/* What it takes to have the answer again: once, of all choices. */
+static void add_trace_header(hr_buf *out, const hr_generation *g)
+{
+    if (!g->openai.sampling.sampling_trace) return;
+    hr_json_writer w = { .out = out };
+    hr_buf_add_c(out, ",\"sampling_trace\":");
+    hr_json_begin_object(&w);
+    hr_trace_write_header(&w, g->server->engine, &g->openai.sampling, g->server->model_hash);
+    hr_json_key(&w, HR_STR("prompts"));
+    hr_json_begin_array(&w);
+    for (size_t i = 0; i < g->n_parts; i++) write_prompt(&w, &g->parts[i]);
+    hr_json_end_array(&w);
+    hr_json_end_object(&w);
+}
+
 /* What the numbers of an answer depend on besides its request. */
 static void add_numerics(hr_buf *out, const hr_generation *g)
 {
@@ -185,10 +224,14 @@ void hr_openai_write_chunk(hr_buf *out, const hr_generation *g, const hr_choice_
     if (kind == HR_CHUNK_FINISH) add_finish(out, c);
     else hr_buf_add_c(out, ",\"finish_reason\":null,\"stop_reason\":null");
     add_stream_ids(out, g, c, kind);
+    if (kind != HR_CHUNK_ROLE) add_trace(out, g, c);
     hr_buf_add_c(out, "}]");
     if (kind == HR_CHUNK_ROLE && o->return_token_ids && c->index == 0)
         add_list(out, ",\"prompt_token_ids\":", &c->part->prompt_ids);
-    if (kind == HR_CHUNK_FINISH && c->index == 0) add_numerics(out, g);
+    if (kind == HR_CHUNK_FINISH && c->index == 0) {
+        add_trace_header(out, g);
+        add_numerics(out, g);
+    }
     if (o->continuous_usage) add_usage(out, g, hr_generation_usage(g));
     else if (o->include_usage) hr_buf_add_c(out, ",\"usage\":null");
     hr_buf_add_byte(out, '}');
@@ -241,6 +284,7 @@ static void add_choice(hr_buf *out, const hr_generation *g, const hr_choice_out 
     add_logprobs(out, g, c);
     add_finish(out, c);
     add_token_ids(out, g, ",\"token_ids\":", &c->token_ids);
+    add_trace(out, g, c);
     if (!is_chat(g)) {
         add_token_ids(out, g, ",\"prompt_token_ids\":", &c->part->prompt_ids);
         add_prompt_logprobs(out, g, c->part);
@@ -262,6 +306,7 @@ void hr_openai_write_body(hr_buf *out, const hr_generation *g)
         add_token_ids(out, g, ",\"prompt_token_ids\":", &g->parts[0].prompt_ids);
     }
     hr_buf_add_c(out, ",\"kv_transfer_params\":null");
+    add_trace_header(out, g);
     add_numerics(out, g);
     hr_buf_add_byte(out, '}');
 }

@@ -145,6 +145,11 @@ bool hr_routes_refuse(hr_exchange *x)
 void hr_routes_call(hr_exchange *x)
 {
     const hr_exchange_own *o = hr_exchange_own_of(x);
+    if (o->json_status && o->hashing) {
+        hr_exchange_error(x, hr_exchange_http_status(o->json_status), "sampling_trace",
+                          "sampling_trace: the model's hash: %s", o->json_message);
+        return;
+    }
     if (o->json_status) {
         int status = hr_exchange_http_status(o->json_status);
         hr_exchange_error(x, status, NULL, "The body is no JSON this server reads: %s.",

@@ -46,6 +46,7 @@ struct hr_server {
     hr_engine *engine;    /* NULL while loading */
     hr_str model_name;    /* the first served name */
     char fingerprint[24]; /* system_fingerprint: hash of build and manifest */
+    char model_hash[65];  /* once a request has wanted it; json_worker.c */
     int64_t started_unix; /* seconds; "created" of the model */
     int64_t date_unix;    /* the second that `date` tells; exchange.c */
     char date[64];        /* a header line */
