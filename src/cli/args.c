@@ -217,6 +217,10 @@ static hr_status take(hr_args *a, int argc, char **argv, int *i)
         return HR_OK;
     }
     if (arg[0] != '-' || !arg[1]) {
+        if (a->command == HR_CLI_REPLAY && !a->own.replay_file) {
+            a->own.replay_file = arg;
+            return HR_OK;
+        }
         if (a->model) return hr_fail(HR_INVALID_ARGUMENT, "'%s': one model is enough", arg);
         a->model = arg;
         return HR_OK;

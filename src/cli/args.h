@@ -25,6 +25,7 @@ enum {
     HR_CLI_COMPILE = 2048,
     HR_CLI_DEVICES = 4096,
     HR_CLI_BENCH_SAMPLER = 8192,
+    HR_CLI_REPLAY = 16384,
 };
 
 typedef enum hr_cli_flag_kind {
@@ -70,6 +71,8 @@ typedef struct hr_cli_command {
     hr_cli_list api_keys, served_names, allowed_origins;              /* of const char * */
     const char *log_format, *generation_config;
     const char *fit_buckets, *dump, *topology, *plugin;
+    const char *replay_file; /* positional */
+    int force;
     int token_buckets, request_buckets;
     int no_generation_prompt, continue_final_message;
     int chat, json, stats, no_special, json_lines, spans;

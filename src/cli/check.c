@@ -54,6 +54,13 @@ static hr_status check_generate(const hr_args *a)
     return HR_OK;
 }
 
+static hr_status check_replay(const hr_args *a)
+{
+    if (a->own.replay_file) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "which answer? headrace replay FILE [MODEL]; - is standard "
+                                        "input");
+}
+
 static hr_status check_tokenize(const hr_args *a)
 {
     const hr_cli_command *c = &a->own;
@@ -194,6 +201,7 @@ hr_status hr_args_check(hr_args *a)
     HR_TRY(check_log_level(a));
     if (a->help) return HR_OK;
     if (a->command == HR_CLI_GENERATE) HR_TRY(check_generate(a));
+    if (a->command == HR_CLI_REPLAY) HR_TRY(check_replay(a));
     if (a->command == HR_CLI_TOKENIZE) HR_TRY(check_tokenize(a));
     if (a->command == HR_CLI_RENDER) HR_TRY(check_render(a));
     if (a->command & (HR_CLI_SERVE | HR_CLI_PLAN | HR_CLI_COMPILE)) HR_TRY(check_serve(a));

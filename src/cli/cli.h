@@ -5,6 +5,7 @@
 #include "cli/args.h"
 
 int hr_cli_generate(hr_args *a);
+int hr_cli_replay(hr_args *a);
 int hr_cli_tokenize(hr_args *a);
 int hr_cli_render(hr_args *a);
 int hr_cli_serve(hr_args *a);

@@ -52,6 +52,15 @@ static const command commands[] = {
       "  headrace generate smollm2-135m --chat -p 'Why is the sky blue?'\n"
       "  headrace generate model.gguf -p 'Once upon a time' --temperature 0.8 --seed 7 "
       "--json\n\n" },
+    { "replay", HR_CLI_REPLAY, hr_cli_replay,
+      "a recorded answer once more, compared token by token",
+      "usage: headrace replay FILE [MODEL] [flags]\n\n"
+      "FILE is an answer with a sampling trace, whole or as a stream, as a client saved it; - is "
+      "standard\ninput. It names its model; MODEL says where it lies here. Exit status 0: equal, "
+      "1: not, or not to be had.\n\n"
+      "  curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \\\n"
+      "    -d '{\"prompt\": \"Hello\", \"sampling_trace\": true}' > answer.json\n"
+      "  headrace replay answer.json\n\n" },
     { "tokenize", HR_CLI_TOKENIZE, hr_cli_tokenize, "token ids of a text",
       "usage: headrace tokenize MODEL|tokenizer.json [--prompt TEXT] [flags]\n\n"
       "Prints a JSON list of token ids. Without --prompt or --prompt-file the text comes from\n"
