@@ -13,7 +13,7 @@ import make_tiny
 
 SMALL = ["--max-num-seqs", 16, "--max-num-batched-tokens", 64, "--max-model-len", 128]
 ONE = ["-p", "abc", "--temperature", 0, "--max-tokens", 1, *SMALL]
-COMMANDS = ["serve", "plan", "compile", "devices", "generate", "tokenize", "render", "chat",
+COMMANDS = ["serve", "plan", "compile", "devices", "generate", "replay", "tokenize", "render", "chat",
             "complete", "bench serve", "bench throughput", "bench latency", "bench startup",
             "bench sampler"]
 BUILD = pathlib.Path(BIN).parent
