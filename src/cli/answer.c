@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/trace.h"
+
 hr_status hr_answer_init(hr_answer *a, int64_t n)
 {
     *a = (hr_answer){ .n = n };
@@ -23,6 +25,7 @@ void hr_answer_deinit(hr_answer *a)
         hr_buf_deinit(&c->text);
         hr_buf_deinit(&c->ids);
         hr_buf_deinit(&c->logprobs);
+        hr_buf_deinit(&c->trace);
         hr_free(c->stop_string);
     }
     hr_free(a->choices);
@@ -85,11 +88,20 @@ static void add_prompt(hr_answer *a, const headrace_event *v)
     }
 }
 
+static void add_trace(hr_answer_choice *c, const headrace_token *t, int with_logprobs)
+{
+    hr_json_writer w = { .out = &c->trace };
+    if (!t->trace) return;
+    if (c->trace.n) hr_buf_add_byte(&c->trace, ',');
+    hr_trace_write_token(&w, t, with_logprobs != 0);
+}
+
 static void add_tokens(hr_answer_choice *c, const headrace_event *v, int with_logprobs)
 {
     hr_buf_add(&c->text, v->text, v->text_bytes);
     for (size_t i = 0; i < v->n_tokens; i++) {
         add_ids(&c->ids, &v->tokens[i].chosen.token_id, 1);
+        add_trace(c, &v->tokens[i], with_logprobs);
         if (!with_logprobs) continue;
         if (c->logprobs.n) hr_buf_add_byte(&c->logprobs, ',');
         hr_json_writer w = { .out = &c->logprobs };
@@ -115,6 +127,7 @@ void hr_answer_add(hr_answer *a, const headrace_event *v, int with_logprobs)
         add_ids(&a->prompt_ids, v->prompt_ids, v->n_prompt_ids);
         a->prompt_tokens = v->n_prompt_ids;
         a->seed = v->seed;
+        a->max_tokens = v->max_tokens;
         return;
     case HEADRACE_EVENT_PROMPT: add_prompt(a, v); return;
     case HEADRACE_EVENT_TOKENS: add_tokens(&a->choices[v->choice], v, with_logprobs); return;
@@ -145,8 +158,35 @@ static void write_list(hr_json_writer *w, const hr_buf *items)
     hr_buf_deinit(&list);
 }
 
+/* As a server's answers have it, so that one reader will do. */
+static void write_choice_trace(hr_json_writer *w, const hr_answer_choice *c)
+{
+    key(w, "sampling_trace");
+    hr_json_begin_object(w);
+    key(w, "tokens");
+    write_list(w, &c->trace);
+    hr_json_end_object(w);
+}
+
+static void write_trace(hr_json_writer *w, const hr_answer *a, const hr_answer_style *style)
+{
+    key(w, "sampling_trace");
+    hr_json_begin_object(w);
+    hr_trace_write_header(w, style->engine, style->sampling, style->model_hash);
+    key(w, "prompts");
+    hr_json_begin_array(w);
+    hr_json_begin_object(w);
+    hr_json_add_i64(w, "seed", a->seed);
+    hr_json_add_i64(w, "max_tokens", a->max_tokens);
+    key(w, "token_ids");
+    write_list(w, &a->prompt_ids);
+    hr_json_end_object(w);
+    hr_json_end_array(w);
+    hr_json_end_object(w);
+}
+
 static void write_choice(hr_json_writer *w, const hr_answer_choice *c, int64_t index,
-                         int with_logprobs)
+                         const hr_answer_style *style)
 {
     hr_json_begin_object(w);
     hr_json_add_i64(w, "index", index);
@@ -155,13 +195,14 @@ static void write_choice(hr_json_writer *w, const hr_answer_choice *c, int64_t i
     key(w, "text");
     hr_json_str(w, hr_buf_str(&c->text));
     key(w, "logprobs");
-    if (with_logprobs) write_list(w, &c->logprobs);
+    if (style->with_logprobs) write_list(w, &c->logprobs);
     else hr_json_null(w);
     hr_json_add_str(w, "finish_reason", c->finish);
     key(w, "stop_reason");
     if (c->stop_string) hr_json_str(w, hr_str_c(c->stop_string));
     else if (c->stop_token_id >= 0) hr_json_i64(w, c->stop_token_id);
     else hr_json_null(w);
+    if (style->model_hash) write_choice_trace(w, c);
     hr_json_end_object(w);
 }
 
@@ -191,7 +232,8 @@ static void write_timings(hr_json_writer *w, const headrace_info *i)
     hr_json_end_object(w);
 }
 
-void hr_answer_json(const hr_answer *a, const headrace_info *info, int with_logprobs, hr_buf *out)
+void hr_answer_json(const hr_answer *a, const headrace_info *info, const hr_answer_style *style,
+                    hr_buf *out)
 {
     hr_json_writer json = { .out = out }, *w = &json;
     hr_json_begin_object(w);
@@ -203,11 +245,12 @@ void hr_answer_json(const hr_answer *a, const headrace_info *info, int with_logp
     else hr_json_null(w);
     key(w, "choices");
     hr_json_begin_array(w);
-    for (int64_t i = 0; i < a->n; i++) write_choice(w, &a->choices[i], i, with_logprobs);
+    for (int64_t i = 0; i < a->n; i++) write_choice(w, &a->choices[i], i, style);
     hr_json_end_array(w);
     hr_json_add_i64(w, "seed", a->seed);
     key(w, "numerics");
     hr_json_raw(w, hr_str_c(info->numerics));
+    if (style->model_hash) write_trace(w, a, style);
     write_usage(w, a);
     write_timings(w, info);
     hr_json_end_object(w);

@@ -19,6 +19,14 @@ static hr_status check_log_level(hr_args *a)
                    a->own.log_level);
 }
 
+/* Sampling flags are not applied yet. */
+static bool was_typed(const hr_args *a, const char *flag)
+{
+    for (size_t i = 0; i < a->n_typed; i++)
+        if (!strcmp(a->typed[i].flag->name, flag)) return true;
+    return false;
+}
+
 /* Flags that mean something only beside another. */
 static hr_status check_companions(const hr_args *a)
 {
@@ -36,6 +44,7 @@ static hr_status check_companions(const hr_args *a)
         { c->continue_final_message, c->messages, "--continue-final-message", "--messages" },
         { generates && c->system, c->chat, "--system", "--chat" },
         { c->chat, text, "--chat", "-p or --prompt-file" },
+        { was_typed(a, "--sampling-trace"), c->json, "--sampling-trace", "--json" },
         { generates && c->no_special, text && !c->chat, "--no-special", "a prompt without --chat" },
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)

@@ -20,6 +20,7 @@ typedef struct generation {
     size_t n;
     int streams;       /* one plain answer: text is printed as it comes */
     int with_logprobs; /* were asked for, of the likeliest or of named ids */
+    char model_hash[65];
 } generation;
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -127,7 +128,11 @@ static void print_json(const generation *g, const hr_answer *a)
     headrace_info info;
     headrace_info_get(g->engine, &info);
     hr_buf out = { 0 };
-    hr_answer_json(a, &info, g->with_logprobs, &out);
+    hr_answer_style style = { .with_logprobs = g->with_logprobs,
+                              .engine = g->engine,
+                              .sampling = &g->sampling,
+                              .model_hash = g->sampling.sampling_trace ? g->model_hash : NULL };
+    hr_answer_json(a, &info, &style, &out);
     fwrite(out.p, 1, out.n, stdout);
     hr_buf_deinit(&out);
 }
@@ -232,6 +237,8 @@ static hr_status run(generation *g, int *exit_status)
     if (g->sampling.n < 1 || g->sampling.n > 1024)
         return hr_fail(HR_INVALID_ARGUMENT, "n must be 1 to 1024, not %lld",
                        (long long)g->sampling.n);
+    if (g->sampling.sampling_trace)
+        HR_TRY((hr_status)headrace_model_hash(g->engine, g->model_hash));
     HR_TRY(submit_all(g));
     HR_TRY(collect(g, exit_status));
     if (a->own.stats) print_stats(g);

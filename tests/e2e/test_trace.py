@@ -7,7 +7,7 @@ import re
 import numpy as np
 import openai
 import pytest
-from conftest import headrace
+from conftest import generate, headrace
 
 import make_tiny
 import sampler_reference as reference
@@ -59,6 +59,7 @@ def counted(r):
 # ---- what is told ------------------------------------------------------------------------------
 
 
+@pytest.mark.device
 def test_off_unless_asked(server):
     for fields in ({}, {"sampling_trace": False}, {"sampling_trace": None}):
         status, answer = server.post("/v1/completions", {"prompt": "abc", "max_tokens": 2, **fields})
@@ -77,20 +78,25 @@ def logits_of(top, n):
     return x
 
 
+@pytest.fixture(scope="module")
+def raw_server(serve, folder):
+    """One that tells all raw logits."""
+    return serve(folder / "model", *LIMITS, "--logprobs-mode", "raw_logits", "--max-logprobs",
+                 make_tiny.V).ready()
+
+
+@pytest.mark.device
 @pytest.mark.parametrize("fields", [
     {"temperature": 1}, {"temperature": 0.5, "top_k": 5}, {"temperature": 1.7, "top_p": 0.4},
     {"temperature": 1, "min_p": 0.3}, {"temperature": 0}, {"temperature": 1, "top_k": 1},
     EVERYTHING, {**EVERYTHING, "allowed_token_ids": [65, 66, 67, 68, 69, 71, 90]},
 ], ids=lambda f: "+".join(f) if len(f) < 4 else f"{len(f)} fields")
-def test_it_is_what_the_definition_says(serve, folder, fields):
+def test_it_is_what_the_definition_says(raw_server, fields):
     """Candidates, thresholds, entropy, share and noise of each token, from the logits that it was
     chosen by."""
     n = make_tiny.V
-    server = serve(folder / "model", *LIMITS, "--logprobs-mode", "raw_logits", "--max-logprobs",
-                   n).ready()
-    answer = json.loads(ask(server, **fields, seed=-3, logprobs=n, return_token_ids=True,
+    answer = json.loads(ask(raw_server, **fields, seed=-3, logprobs=n, return_token_ids=True,
                             return_tokens_as_token_ids=True, n=2))
-    server.stop()
     header = answer["sampling_trace"]
     prompt = header["prompts"][0]["token_ids"]
     sampling = {**fields, "seed": -3,
@@ -136,6 +142,7 @@ def test_header(server, folder):
     assert header["options"]["max_model_len"] == 256
 
 
+@pytest.mark.device
 def test_the_sdk_reads_the_rest(server):
     client = openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0)
     more = {"extra_body": {"sampling_trace": True}}
@@ -185,6 +192,25 @@ def test_a_busy_server_records_what_a_quiet_one_replays(server):
                               range(6)))
     for text in texts:
         counted(replay(text))
+
+
+@pytest.mark.parametrize("mode", ["processed_logprobs", "raw_logits", "processed_logits"])
+def test_what_logprobs_are_is_recorded(serve, folder, mode):
+    server = serve(folder / "model", *LIMITS, "--logprobs-mode", mode, "--max-logprobs", 30).ready()
+    text = ask(server, **EVERYTHING, logprobs=25)
+    assert server.stop() == 0
+    assert counted(replay(text)) == 12
+
+
+def test_generate_records_too(folder):
+    flags = [folder / "model", "-p", "abcabc", "--max-tokens", 9, "--temperature", 0.8, "--top-p", 0.7,
+             "--n", 2, "--logprobs", 0, *LIMITS]
+    answer, = generate(*flags, "--sampling-trace")
+    assert counted(replay(answer)) == 18
+    answer, = generate(*flags)
+    assert "sampling_trace" not in answer and "sampling_trace" not in answer["choices"][0]
+    r = headrace("generate", *flags, "--sampling-trace")
+    assert r.returncode == 2 and "--sampling-trace needs --json" in r.stderr
 
 
 @pytest.fixture(scope="module")
@@ -260,6 +286,7 @@ def test_it_goes_by_the_recorded_instruction_set(serve, folder):
     assert counted(r) == 12 and "numerics" not in r.stderr
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("make,message", [
     (lambda t: "", "it is empty"),
     (lambda t: t[:len(t) // 2], "it is no answer's JSON, or not all of it"),
@@ -282,6 +309,21 @@ def test_files_that_are_none(recorded, make, message):
     r = replay(text)
     assert r.returncode == 1 and message in r.stderr, r.stderr
     assert r.stderr.count("headrace: ") == 1
+
+
+@pytest.mark.sanitize
+def test_broken_files_break_nothing(recorded, folder):
+    """Bytes changed, left out and doubled: an answer, a difference or a refusal, never a crash."""
+    random = np.random.default_rng(3)
+    header = recorded.index('"sampling_trace":{"version"')
+    for _ in range(25):
+        text = bytearray(recorded, "utf-8")
+        for _ in range(random.integers(1, 4)):
+            at = int(random.integers(header if random.random() < .7 else 0, len(text) - 8))
+            text[at:at + int(random.integers(0, 3))] = bytes(random.choice(
+                list(b'0179-"{}[],:nae'), random.integers(0, 3)).tolist())
+        r = replay(text.decode("utf-8", "replace"), folder / "model")
+        assert r.returncode in (0, 1) and (r.stdout or r.stderr), (r.returncode, text)
 
 
 def test_a_stream_that_was_cut(server):

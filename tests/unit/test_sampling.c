@@ -247,6 +247,7 @@ static void test_a_greedy_sampler_refuses_what_it_has_not(void **state)
     REFUSED("bad_words", s.bad_words = &word, s.n_bad_words = 1);
     REFUSED("logprobs", s.logprobs = 0);
     REFUSED("prompt_logprobs", s.prompt_logprobs = 0);
+    REFUSED("sampling_trace", s.sampling_trace = true);
     REFUSED("logprob_token_ids", s.logprob_token_ids = &id, s.n_logprob_token_ids = 1);
 #undef REFUSED
     s = g, s.top_p = 0.5, s.min_p = 0.1, s.top_k = 7, s.seed = 3, s.n = 4, s.max_tokens = 9;
