@@ -8,7 +8,7 @@
 
 /* The value of an f32 or f64 product that must be rounded before it is added to anything. */
 hr_hlo_value hr_hlo_apart(hr_hlo *h, hr_hlo_value x);
-hr_hlo_value hr_hlo_mass(hr_hlo *h, hr_hlo_value y);  /* f64 -> i64 */
+hr_hlo_value hr_hlo_mass(hr_hlo *h, hr_hlo_value y); /* f64 -> i64 */
 /* f64 y and its i64 mass -> i64 */
 hr_hlo_value hr_hlo_spread(hr_hlo *h, hr_hlo_value y, hr_hlo_value mass);
 /* i64 sums of a row's masses and spreads -> f32 */
