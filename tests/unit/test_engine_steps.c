@@ -4,6 +4,7 @@
  * malloc is interposed, not our own counter: every allocation made on the threads that run steps
  * is seen, from anybody's code. Random requests with every kind of sampling option come and go
  * until 2,000 steps have run. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -137,6 +138,7 @@ static void vary(headrace_sampling *s)
         s->n_stop_token_ids = 2;
     }
     if (rand() % 6 == 0) s->n = 2;
+    if (rand() % 4 == 0) s->sampling_trace = 1;
 }
 
 static uint64_t submit(headrace_engine *e)
@@ -159,12 +161,28 @@ static uint64_t submit(headrace_engine *e)
     return id;
 }
 
+static uint64_t traced; /* tokens */
+
+/* A filter adds nobody, and n ids cannot be more uncertain than n equal ones. */
+static void check_trace(const headrace_trace *t)
+{
+    if (!t) return;
+    traced++;
+    for (int i = 1; i < 5; i++) assert_true(t->candidates[i] <= t->candidates[i - 1]);
+    if (!t->drawn) return;
+    assert_true(t->candidates[4] >= 1);
+    assert_true(t->probability > 0 && t->probability <= 1);
+    assert_true(t->entropy >= 0 && t->entropy <= log((double)t->candidates[4]) + 1e-5);
+}
+
 /* One event; true when it was a request's last. */
 static bool drain_one(headrace_engine *e)
 {
     headrace_event v;
     assert_int_equal(headrace_poll(e, &v, 60000), HEADRACE_OK);
     if (v.kind == HEADRACE_EVENT_FAILED) fail_msg("%s", v.message);
+    for (size_t i = 0; v.kind == HEADRACE_EVENT_TOKENS && i < v.n_tokens; i++)
+        check_trace(v.tokens[i].trace);
     if (v.kind == HEADRACE_EVENT_FINISHED) assert_string_not_equal(v.finish_reason, "error");
     return v.kind == HEADRACE_EVENT_DONE;
 }
@@ -211,6 +229,7 @@ static void two_thousand_steps(void **state)
     assert_int_equal(calls(&e->ledger, HR_STAGE_SELECT), sampled + scored);
     assert_int_equal(e->runner.read_backs - read_backs, sampled + scored);
     assert_true(calls(&e->ledger, HR_STAGE_TABLES) > 0);
+    assert_true(traced > 1000);
     assert_true(hr_counter_get(&e->stats.preemptions) > 0);
     assert_true(hr_counter_get(&e->stats.prefix_hits) > 0);
     assert_int_equal(e->scheduler.pool.n_free, e->scheduler.pool.total);
