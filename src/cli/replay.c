@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/build.h"
 #include "cli/cli.h"
 #include "cli/replay.h"
 #include "engine/trace.h"
@@ -122,10 +123,18 @@ static hr_status warn_of_numerics(replay *r)
 
 static void warn_of_build(replay *r)
 {
+    char build[65];
     const char *version = hr_record_text(&r->record, &r->args->arena, NULL, "headrace");
-    if (version && !strcmp(version, headrace_version())) return;
-    fprintf(stderr, "headrace: recorded by version %s, this is %s: the answer may be another\n",
-            version ? version : "(none)", headrace_version());
+    const char *id = hr_record_text(&r->record, &r->args->arena, NULL, "build");
+    bool known = hr_build_id(build) && id;
+    if (!version || strcmp(version, headrace_version()))
+        fprintf(stderr, "headrace: recorded by version %s, this is %s: the answer may be another\n",
+                version ? version : "(none)", headrace_version());
+    else if (known && strcmp(id, build))
+        fprintf(stderr,
+                "headrace: recorded by build %.12s, this is %.12s: the answer may be "
+                "another\n",
+                id, build);
 }
 
 static hr_status check_model(replay *r)

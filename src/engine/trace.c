@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/build.h"
 #include "engine/engine_int.h"
 
 static void add_count(hr_json_writer *w, const char *key, int64_t v)
@@ -75,7 +76,9 @@ void hr_trace_write_header(hr_json_writer *w, const hr_engine *e, const headrace
                            const char *hash)
 {
     hr_json_add_i64(w, "version", HR_TRACE_VERSION);
+    char build[65];
     hr_json_add_str(w, "headrace", HR_VERSION);
+    add_text(w, "build", hr_build_id(build) ? build : NULL);
     hr_json_add_str(w, "model", e->options.model);
     hr_json_add_str(w, "model_hash", hash);
     hr_json_key(w, HR_STR("numerics"));

@@ -3,19 +3,20 @@
 import json
 import math
 import re
+import subprocess
 
 import numpy as np
 import openai
 import pytest
-from conftest import generate, headrace
+from conftest import BIN, generate, headrace
 
 import make_tiny
 import sampler_reference as reference
 
 LIMITS = ["--max-num-seqs", 8, "--max-num-batched-tokens", 64, "--max-model-len", 256]
 EVERYTHING = {"temperature": 0.9, "top_k": 40, "top_p": 0.9, "min_p": 0.02, "presence_penalty": 0.4,
-              "frequency_penalty": 0.3, "repetition_penalty": 1.2, "logit_bias": {"65": 3, "66": -4},
-              "bad_words": ["b"], "min_tokens": 3, "stop_token_ids": [70]}
+              "frequency_penalty": 0.3, "repetition_penalty": 1.2, "bad_words": ["b"], "min_tokens": 3, "stop_token_ids": [70], "ignore_eos": True,
+              "logit_bias": {"65": 3, "66": -4, "70": -100}}  # never an end before max_tokens
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,9 @@ def server(serve, folder):
 
 
 def ask(server, path="/v1/completions", **fields):
-    """The bytes of an answer, as a client would save them."""
+    """The bytes of an answer, as a client would save them. Drawn with one seed, or a new one where
+    that is None."""
+    fields.setdefault("seed", 11)
     if path.endswith("completions") and "messages" not in fields:
         fields.setdefault("prompt", "abcabc")
     status, _, body = server.request(path, {"max_tokens": 12, "sampling_trace": True, **fields})
@@ -135,6 +138,8 @@ def test_header(server, folder):
     assert header["model"] == str(folder / "model")
     assert re.fullmatch("[0-9a-f]{64}", header["model_hash"])
     assert header["headrace"] == headrace("--version").stdout.split()[-1]
+    notes = subprocess.run(["readelf", "-n", BIN], capture_output=True, text=True).stdout
+    assert header["build"] == re.search("Build ID: ([0-9a-f]+)", notes)[1]
     p = header["parameters"]
     assert p["temperature"] == 0.7 and p["stop"] == ["zz"] and p["top_k"] == -1 and p["top_p"] == 1
     assert header["prompts"] == [{"seed": header["prompts"][0]["seed"], "max_tokens": 12,
@@ -145,7 +150,7 @@ def test_header(server, folder):
 @pytest.mark.device
 def test_the_sdk_reads_the_rest(server):
     client = openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0)
-    more = {"extra_body": {"sampling_trace": True}}
+    more = {"extra_body": {"sampling_trace": True, "ignore_eos": True}}
     answer = client.completions.create(model="", prompt="abc", max_tokens=5, **more)
     assert len(answer.choices[0].sampling_trace["tokens"]) == 5
     ask = [{"role": "user", "content": "abc"}]
@@ -167,7 +172,7 @@ CHAT = {"path": "/v1/chat/completions", "messages": [{"role": "user", "content":
 
 
 @pytest.mark.parametrize("fields", [
-    {}, {"temperature": 0}, {**EVERYTHING, "logprobs": 2, "n": 3},
+    {"seed": None, "ignore_eos": True}, {"temperature": 0}, {**EVERYTHING, "logprobs": 2, "n": 3},
     {**EVERYTHING, "seed": 2**62, "allowed_token_ids": list(range(60, 100))},
     {"prompt": ["abc", "de"], "n": 2, "stream": True}, {"prompt": [[64, 65], [66, 67, 68]]},
     {"stop": ["a", "\x07"], "temperature": 1.5, "max_tokens": 100},
@@ -176,7 +181,7 @@ CHAT = {"path": "/v1/chat/completions", "messages": [{"role": "user", "content":
     {**CHAT, **EVERYTHING, "n": 2, "logprobs": True, "top_logprobs": 3},
     {**CHAT, "stream": True, "stream_options": {"include_usage": True}},
     {**CHAT, "max_tokens": None, "stream": True, "n": 2},
-    {"echo": True, "logprobs": 1}, {"logprob_token_ids": [70, 71]},
+    {"echo": True, "logprobs": 1, "seed": None, "ignore_eos": True}, {"logprob_token_ids": [70, 71]},
 ], ids=range(14))
 def test_recorded_answers_are_found_again(server, fields):
     text = ask(server, **fields)
@@ -204,7 +209,7 @@ def test_what_logprobs_are_is_recorded(serve, folder, mode):
 
 def test_generate_records_too(folder):
     flags = [folder / "model", "-p", "abcabc", "--max-tokens", 9, "--temperature", 0.8, "--top-p", 0.7,
-             "--n", 2, "--logprobs", 0, *LIMITS]
+             "--ignore-eos", "--n", 2, "--logprobs", 0, *LIMITS]
     answer, = generate(*flags, "--sampling-trace")
     assert counted(replay(answer)) == 18
     answer, = generate(*flags)
@@ -272,15 +277,23 @@ def test_other_numerics_and_builds_are_told(recorded):
     answer = json.loads(recorded)
     answer["sampling_trace"]["numerics"]["isa"] = "riscv"
     answer["sampling_trace"]["headrace"] = "0.0.1"
+    answer["sampling_trace"]["build"] = "0" * 40
     r = replay(answer)
     assert 'numerics.isa: recorded "riscv", here ' in r.stderr
     assert "recorded by version 0.0.1" in r.stderr
     counted(r)  # and it is equal all the same, since the numbers are
+    answer["sampling_trace"]["headrace"] = json.loads(recorded)["sampling_trace"]["headrace"]
+    r = replay(answer)
+    assert "recorded by build 000000000000, this is " in r.stderr and counted(r)
+    for build in (None, json.loads(recorded)["sampling_trace"]["build"]):
+        answer["sampling_trace"]["build"] = build
+        assert "recorded by" not in replay(answer).stderr
 
 
-def test_it_goes_by_the_recorded_instruction_set(serve, folder):
+def test_it_goes_by_the_recorded_instruction_set(serve, folder, monkeypatch):
+    monkeypatch.delenv("HEADRACE_ISA", raising=False)
     server = serve(folder / "model", *LIMITS, "--isa", "scalar").ready()
-    text = ask(server, temperature=1)
+    text = ask(server, temperature=1, ignore_eos=True)
     server.stop()
     r = replay(text)
     assert counted(r) == 12 and "numerics" not in r.stderr
