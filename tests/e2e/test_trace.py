@@ -218,6 +218,19 @@ def test_generate_records_too(folder):
     assert r.returncode == 2 and "--sampling-trace needs --json" in r.stderr
 
 
+def test_packaged_and_dummy_models(smollm2, folder):
+    """A GGUF file with 8-bit activations, a chat on a server's terms; weights that are no file's."""
+    small = ["--max-num-seqs", 2, "--max-num-batched-tokens", 64, "--max-model-len", 512]
+    answer, = generate(smollm2, "--chat", "-p", "Say hello.", "--max-tokens", 8, "--ignore-eos",
+                       "--seed", 4, "--top-p", 0.9, "--sampling-trace", *small)
+    assert counted(replay(answer)) == 8
+    answer, = generate(folder / "model", "--load-format", "dummy", "-p", "ab", "--max-tokens", 5,
+                       "--ignore-eos", "--sampling-trace", *LIMITS)
+    assert counted(replay(answer)) == 5
+    r = replay(answer, "--load-format", "auto")
+    assert r.returncode == 1 and "is another model" in r.stderr
+
+
 @pytest.fixture(scope="module")
 def recorded(server):
     return ask(server, **EVERYTHING, n=2, seed=5, logprobs=0)
