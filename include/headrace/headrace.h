@@ -111,6 +111,29 @@ HEADRACE_API int headrace_engine_create(const headrace_options *o, headrace_engi
 /* Ends running requests with "abort", joins its threads. NULL is fine. */
 HEADRACE_API void headrace_engine_destroy(headrace_engine *e);
 
+/* A grammar: which tokens may come next. One belongs to a request and has a state for each of its
+ * choices; headrace_sampling.choice is one of the engine's own. Nothing outside of the mask is ever
+ * generated, and log-probabilities are of what is inside (raw ones are taken after this mask and
+ * before any other). When the mask is empty, alone or with what the request bans, the choice ends
+ * with finish reason "error". `context` and the functions must hold until the request is DONE. */
+typedef struct headrace_grammar {
+    size_t size;
+    void *context;
+    /* The state of a choice (0 … n-1) before its first token, or NULL when memory is short. Called
+     * on a thread of the engine's that may wait. */
+    void *(*begin)(void *context, uint32_t choice);
+    /* Before each step in which the choice gets a token: words[n_words] of 32 ids each, all bits 0;
+     * bit id % 32 of words[id / 32] set: that token may come. Returns 0 when every token may come,
+     * and words are not looked at. EOS is a token like others: without its bit the choice cannot
+     * end there. The engine waits for it: it must not block, allocate or call the engine. */
+    int (*fill)(void *state, uint32_t *words, size_t n_words);
+    /* A token of the choice, each once and in order, preempted or not; the last one too. On the
+     * thread that calls fill. */
+    void (*accept)(void *state, int64_t token_id);
+    /* The state is not used any more. On any thread. */
+    void (*end)(void *state);
+} headrace_grammar;
+
 /* Sampling: names, defaults and ranges as vLLM and OpenAI have them; every value is checked by
  * headrace_submit, which names the field it refuses. Pointers are read during submit only. */
 typedef struct headrace_sampling {
@@ -147,6 +170,9 @@ typedef struct headrace_sampling {
     size_t n_bad_words;
     const int64_t *logprob_token_ids;
     size_t n_logprob_token_ids;
+    const char *const *choice; /* structured output: the text is one of these, UTF-8 */
+    size_t n_choice;
+    const headrace_grammar *grammar; /* structured output by the caller's own rules, or NULL */
 } headrace_sampling;
 
 /* The defaults above, with the model's generation_config.json over them when the engine uses it. */
@@ -262,6 +288,8 @@ typedef struct headrace_info {
     uint64_t late_compilations, steps, preemptions;
     double prefill_s, decode_s; /* time in steps with and without prompt tokens */
     uint64_t prefill_tokens, decode_tokens;
+    const int64_t *eos_token_ids; /* [n_eos_token_ids]; holds as long as the engine */
+    size_t n_eos_token_ids;
     const char *compile_cache; /* the folder in use, or NULL; holds as long as the engine */
     const char *numerics;      /* JSON object; holds as long as the engine */
 } headrace_info;
@@ -280,6 +308,10 @@ HEADRACE_API int headrace_tokenize(const headrace_engine *e, const char *text, s
                                    int add_special_tokens, int64_t **ids, size_t *n);
 HEADRACE_API int headrace_detokenize(const headrace_engine *e, const int64_t *ids, size_t n,
                                      int skip_special_tokens, char **text, size_t *bytes);
+
+/* The bytes that a token stands for inside a text, which need not be whole characters; hold as long
+ * as the engine. *n is 0 for special tokens, for ids that name nothing, and without a tokenizer. */
+HEADRACE_API const char *headrace_token_bytes(const headrace_engine *e, int64_t id, size_t *n);
 
 /* This thread's last failure, a sentence; never NULL. */
 HEADRACE_API const char *headrace_message(void);

@@ -263,12 +263,12 @@ hr_status hr_args_parse(int argc, char **argv, unsigned command, const char *pro
 void hr_args_deinit(hr_args *a)
 {
     hr_cli_command *c = &a->own;
-    hr_cli_list *lists[] = { &c->prompts,           &c->prompt_ids,       &c->stop,
-                             &c->bad_words,         &c->stop_token_ids,   &c->allowed_token_ids,
-                             &c->logprob_token_ids, &c->bias_ids,         &c->bias_values,
-                             &c->api_keys,          &c->served_names,     &c->allowed_origins,
-                             &a->bench.headers,     &a->bench.goodput,    &a->bench.hidden_sizes,
-                             &a->bench.vocab_sizes, &a->bench.batch_sizes };
+    hr_cli_list *lists[] = { &c->prompts,           &c->prompt_ids,        &c->stop,
+                             &c->bad_words,         &c->stop_token_ids,    &c->allowed_token_ids,
+                             &c->logprob_token_ids, &c->bias_ids,          &c->bias_values,
+                             &c->api_keys,          &c->served_names,      &c->allowed_origins,
+                             &a->bench.headers,     &a->bench.goodput,     &a->bench.hidden_sizes,
+                             &a->bench.vocab_sizes, &a->bench.batch_sizes, &c->choice };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) hr_free(lists[i]->at);
     hr_free(a->typed);
     hr_arena_deinit(&a->arena);
@@ -285,6 +285,8 @@ hr_status hr_args_sampling(hr_args *a, headrace_sampling *s)
     s->n_stop = c->stop.n;
     s->bad_words = c->bad_words.at;
     s->n_bad_words = c->bad_words.n;
+    s->choice = c->choice.at;
+    s->n_choice = c->choice.n;
     s->stop_token_ids = c->stop_token_ids.at;
     s->n_stop_token_ids = c->stop_token_ids.n;
     s->allowed_token_ids = c->allowed_token_ids.at;

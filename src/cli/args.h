@@ -65,7 +65,7 @@ typedef struct hr_cli_command {
     const char *prompt_file, *system, *manifest, *log_level;
     const char *template_file, *messages, *tools, *variables;
     hr_cli_list prompt_ids;
-    hr_cli_list stop, bad_words;                                      /* of const char * */
+    hr_cli_list stop, bad_words, choice;                              /* of const char * */
     hr_cli_list stop_token_ids, allowed_token_ids, logprob_token_ids; /* of int64_t */
     hr_cli_list bias_ids, bias_values;                                /* of int64_t, of double */
     hr_cli_list api_keys, served_names, allowed_origins;              /* of const char * */

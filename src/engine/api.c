@@ -126,6 +126,8 @@ void headrace_info_get(const headrace_engine *e, headrace_info *out)
         .decode_s = (double)hr_counter_get(&s->decode_ns) * 1e-9,
         .prefill_tokens = hr_counter_get(&s->prefill_tokens),
         .decode_tokens = hr_counter_get(&s->decode_tokens),
+        .eos_token_ids = e->eos,
+        .n_eos_token_ids = e->n_eos,
         .compile_cache = e->compile_cache,
         .numerics = e->numerics.p,
     };
@@ -207,4 +209,14 @@ const char *headrace_message(void)
 const char *headrace_version(void)
 {
     return HR_VERSION;
+}
+
+const char *headrace_token_bytes(const headrace_engine *e, int64_t id, size_t *n)
+{
+    hr_str bytes = { "", 0 };
+    bool named = e->tokenizer && id >= 0 && (uint64_t)id < hr_tokenizer_size(e->tokenizer);
+    if (named && !hr_tokenizer_is_special(e->tokenizer, (int32_t)id))
+        bytes = hr_tokenizer_token_bytes(e->tokenizer, (int32_t)id);
+    *n = bytes.n;
+    return bytes.p;
 }

@@ -65,6 +65,7 @@ struct hr_request {
     int64_t priority;
     hr_str cache_salt; /* p NULL = none */
     hr_sampling sampling;
+    headrace_grammar grammar; /* size 0 = none */
 
     /* its answer: the input thread's, then the output thread's */
     hr_request *next;                /* in the list or chain of whose it is */

@@ -193,5 +193,6 @@ void hr_reader_destroy(hr_reader *t)
     if (!t) return;
     hr_template_destroy(t->chat);
     hr_tokenizer_scratch_deinit(&t->scratch);
+    hr_token_index_deinit(&t->index);
     hr_free(t);
 }

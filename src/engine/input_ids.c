@@ -144,6 +144,24 @@ static hr_status encode_bad_words(hr_reader *t, hr_request *r)
     return HR_OK;
 }
 
+/* ---- structured output ----------------------------------------------------------------------- */
+
+/* The vocabulary by its bytes, once it is asked for; sorting it takes a moment. */
+static hr_status index_tokens(hr_reader *t)
+{
+    if (t->index.ids) return HR_OK;
+    return hr_token_index_init(&t->index, t->engine->tokenizer);
+}
+
+static hr_status make_grammar(hr_reader *t, hr_request *r)
+{
+    const hr_sampling *s = &r->sampling;
+    if (!s->n_choice) return HR_OK;
+    HR_TRY(index_tokens(t));
+    return hr_grammar_of_choice(&r->arena, &t->index, s->choice, s->n_choice, t->engine->eos,
+                                t->engine->n_eos, &r->grammar);
+}
+
 /* ---- sequences ------------------------------------------------------------------------------- */
 
 static void destroy_list(hr_seq *s)
@@ -208,6 +226,7 @@ hr_status hr_reader_sequences(hr_reader *t, hr_request *r, hr_seq **first)
     const hr_engine *e = t->engine;
     *first = NULL;
     HR_TRY(encode_bad_words(t, r));
+    HR_TRY(make_grammar(t, r));
     HR_TRY(open_choices(t, r));
     HR_TRY(hash_prompt(t, r));
     hr_sampler_limits limits = hr_engine_sampler_limits(e);
@@ -220,6 +239,7 @@ hr_status hr_reader_sequences(hr_reader *t, hr_request *r, hr_seq **first)
                          .hashes = r->hashes,
                          .cache_key = r->cache_salt,
                          .sampling = &r->sampling,
+                         .grammar = r->grammar.size ? &r->grammar : NULL,
                          .limits = &limits,
                          .eos = e->eos,
                          .n_eos = e->n_eos };

@@ -195,6 +195,7 @@ static void take_all(hr_engine *e)
 static hr_finish append_token(hr_seq *q, int32_t token)
 {
     q->tokens[q->n_tokens++] = token;
+    if (q->grammar) q->grammar->accept(q->grammar_state, token);
     for (size_t i = 0; i < q->n_stop; i++) {
         if (q->stop_ids[i] != token) continue;
         q->stop_id = i < q->n_eos ? -1 : token;

@@ -55,9 +55,11 @@ static hr_status copy_lists(hr_arena *a, const headrace_sampling *in, hr_samplin
     s->n_logit_bias = in->n_logit_bias;
     s->n_allowed_token_ids = in->n_allowed_token_ids;
     s->n_bad_words = in->n_bad_words;
+    s->n_choice = in->n_choice;
     s->n_logprob_token_ids = in->n_logprob_token_ids;
     HR_TRY(copy_texts(a, in->stop, in->n_stop, "stop", &s->stop));
     HR_TRY(copy_texts(a, in->bad_words, in->n_bad_words, "bad_words", &s->bad_words));
+    HR_TRY(copy_texts(a, in->choice, in->n_choice, "choice", &s->choice));
     HR_TRY(copy_bytes(a, in->stop_token_ids, in->n_stop_token_ids, id,
                       (const void **)&s->stop_token_ids));
     HR_TRY(
@@ -70,6 +72,27 @@ static hr_status copy_lists(hr_arena *a, const headrace_sampling *in, hr_samplin
         return hr_fail(HR_INVALID_ARGUMENT, "allowed_token_ids is empty");
     return copy_bytes(a, in->allowed_token_ids, in->n_allowed_token_ids, id,
                       (const void **)&s->allowed_token_ids);
+}
+
+/* What the choices' grammar is, if they have one; the engine's own is made from the texts, later.
+ */
+static hr_status copy_grammar(const hr_engine *e, hr_request *r, const headrace_sampling *in)
+{
+    const headrace_grammar *g = in->grammar;
+    if (in->n_choice && g)
+        return hr_fail(HR_INVALID_ARGUMENT, "grammar: a request has this or choice, not both");
+    if (in->n_choice && !e->tokenizer)
+        return hr_fail(HR_INVALID_ARGUMENT, "choice: the model has no tokenizer");
+    if (in->n_choice && !e->n_eos)
+        return hr_fail(HR_INVALID_ARGUMENT, "choice: the model names no EOS token to end with");
+    r->sampling.grammar = in->n_choice || g;
+    if (!g) return HR_OK;
+    if (g->size != sizeof *g || !g->begin || !g->fill || !g->accept || !g->end)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "grammar: its size is not this library's, or one of its "
+                       "functions is NULL");
+    r->grammar = *g;
+    return HR_OK;
 }
 
 static hr_status copy_sampling(const hr_engine *e, hr_request *r, const headrace_sampling *in)
@@ -95,6 +118,7 @@ static hr_status copy_sampling(const hr_engine *e, hr_request *r, const headrace
     s->prompt_logprobs = in->prompt_logprobs;
     s->sampling_trace = in->sampling_trace != 0;
     HR_TRY(copy_lists(&r->arena, in, s));
+    HR_TRY(copy_grammar(e, r, in));
     hr_sampler_limits limits = hr_engine_sampler_limits(e);
     HR_TRY(hr_sampling_check(s, &limits));
     return e->options.seed == -1 ? hr_sampling_draw_seed(s) : HR_OK; /* else at submit */

@@ -260,6 +260,20 @@ static hr_status flush_tables(hr_runner *r)
     return HR_OK;
 }
 
+/* What may come next, straight into the host's row. Where everything may, the row needs no mask. */
+static hr_status run_grammar(hr_runner *r, hr_seq *q)
+{
+    hr_sampling_inputs *in = r->batch->sampling;
+    uint32_t *words;
+    if (!q->grammar) return HR_OK;
+    while (!(words = hr_sampling_inputs_grammar(in, q->slot))) HR_TRY(flush_tables(r));
+    size_t n = (size_t)hr_sampler_words(in->options.vocab);
+    bool masked = q->grammar->fill(q->grammar_state, words, n) != 0;
+    q->sampling.grammar_slot = masked ? q->slot : 0;
+    if (!masked) hr_sampling_inputs_drop_grammar(in);
+    return HR_OK;
+}
+
 /* Brings counts and masks up to date for the rows that sample in this step. */
 static hr_status run_tables(hr_runner *r, const hr_step_plan *plan)
 {
@@ -270,6 +284,7 @@ static hr_status run_tables(hr_runner *r, const hr_step_plan *plan)
         if (!plan->items[i].samples) continue;
         while (!hr_sampling_inputs_feed(in, &q->sampling, q->tokens, q->n_prompt, q->n_tokens))
             HR_TRY(flush_tables(r));
+        HR_TRY(run_grammar(r, q));
     }
     return hr_sampling_inputs_changes(in) ? flush_tables(r) : HR_OK;
 }

@@ -46,6 +46,7 @@ static const field fields[] = {
     LIST(allowed_token_ids, IDS),
     LIST(bad_words, TEXTS),
     LIST(logprob_token_ids, IDS),
+    LIST(choice, TEXTS),
 };
 #define N_FIELDS (sizeof fields / sizeof *fields)
 

@@ -53,6 +53,15 @@ static hr_status set_arrays(hr_seq *s, const hr_seq_spec *spec)
     return HR_OK;
 }
 
+static hr_status begin_grammar(hr_seq *s, const headrace_grammar *g)
+{
+    if (!g) return HR_OK;
+    s->grammar_state = g->begin(g->context, s->choice);
+    if (!s->grammar_state) return hr_fail(HR_RESOURCE_EXHAUSTED, "structured output: its state");
+    s->grammar = g;
+    return HR_OK;
+}
+
 hr_status hr_seq_create(const hr_seq_spec *spec, hr_seq **out)
 {
     *out = NULL;
@@ -72,6 +81,7 @@ hr_status hr_seq_create(const hr_seq_spec *spec, hr_seq **out)
     if (!st)
         st = hr_sampler_state_init(&s->sampling, &s->arena, spec->sampling, spec->limits, spec->eos,
                                    spec->n_eos, spec->choice);
+    if (!st) st = begin_grammar(s, spec->grammar);
     if (!st && spec->choice == 0 && spec->sampling->prompt_logprobs >= 0)
         st = hr_prompt_logprobs_create(spec->request, spec->n_prompt,
                                        spec->sampling->prompt_logprobs, &s->prompt);
@@ -86,6 +96,7 @@ hr_status hr_seq_create(const hr_seq_spec *spec, hr_seq **out)
 void hr_seq_destroy(hr_seq *s)
 {
     if (!s) return;
+    if (s->grammar) s->grammar->end(s->grammar_state);
     hr_prompt_logprobs_destroy(s->prompt);
     hr_arena_deinit(&s->arena);
     hr_free(s->room);

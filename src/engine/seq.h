@@ -7,6 +7,7 @@
 
 #include "engine/blocks.h"
 #include "engine/messages.h"
+#include "headrace/headrace.h"
 #include "sampler/sampler.h"
 
 typedef enum hr_finish {
@@ -51,6 +52,8 @@ struct hr_seq {
     int64_t n_published;   /* of the blocks it holds, those made findable */
     hr_str cache_key;      /* borrowed from the request: its blocks are shared under this alone */
     hr_sampler_state sampling;
+    const headrace_grammar *grammar; /* borrowed from the request; NULL = none */
+    void *grammar_state;             /* owned through it: the choice's own */
     int32_t *stop_ids; /* [n_stop]: ids that end it, first the EOS ids (unless ignored) */
     size_t n_stop, n_eos;
     int64_t max_tokens;
@@ -77,9 +80,10 @@ typedef struct hr_seq_spec {
     int64_t max_tokens; /* ≥ 1, prompt + max_tokens ≤ max_model_len */
     int64_t block_size;
     int64_t priority;
-    const hr_block_hash *hashes; /* [n_prompt / block size], copied; NULL = not cached */
-    hr_str cache_key;            /* borrowed; outlives the sequence */
-    const hr_sampling *sampling; /* borrowed; outlives the sequence */
+    const hr_block_hash *hashes;     /* [n_prompt / block size], copied; NULL = not cached */
+    hr_str cache_key;                /* borrowed; outlives the sequence */
+    const hr_sampling *sampling;     /* borrowed; outlives the sequence */
+    const headrace_grammar *grammar; /* borrowed likewise; NULL = none */
     const hr_sampler_limits *limits;
     const int64_t *eos; /* [n_eos], ids in [0, vocab) */
     size_t n_eos;

@@ -3,6 +3,7 @@
 #define HEADRACE_ENGINE_TEXT_INT_H
 
 #include "engine/engine_int.h"
+#include "engine/grammar.h"
 
 /* One choice being answered. */
 struct hr_choice {
@@ -27,6 +28,7 @@ struct hr_choice {
 struct hr_reader {
     hr_engine *engine; /* borrowed */
     hr_tokenizer_scratch scratch;
+    hr_token_index index;               /* owned; made by the first structured output */
     struct hr_template *chat;           /* owned; NULL = the model has no chat template */
     hr_request *pending, **pending_end; /* owned: taken from the queue, in order */
 };

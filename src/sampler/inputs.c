@@ -265,13 +265,18 @@ bool hr_sampling_inputs_feed(hr_sampling_inputs *in, hr_sampler_state *s, const 
     return !s->counts_slot || feed_counts(in, s, tokens, n_prompt, n_tokens);
 }
 
-bool hr_sampling_inputs_grammar(hr_sampling_inputs *in, int32_t slot, const uint32_t *words)
+uint32_t *hr_sampling_inputs_grammar(hr_sampling_inputs *in, int32_t slot)
 {
-    if (in->n_grammar == HR_TABLE_ROWS) return false;
-    int64_t n = hr_sampler_words(in->options.vocab);
-    memcpy(in->grammar_rows + in->n_grammar * n, words, (size_t)n * sizeof *words);
+    if (in->n_grammar == HR_TABLE_ROWS) return NULL;
+    int64_t words = hr_sampler_words(in->options.vocab);
+    uint32_t *row = in->grammar_rows + in->n_grammar * words;
     in->grammar_slots[in->n_grammar++] = slot;
-    return true;
+    return memset(row, 0, (size_t)words * sizeof *row);
+}
+
+void hr_sampling_inputs_drop_grammar(hr_sampling_inputs *in)
+{
+    in->grammar_slots[--in->n_grammar] = -1;
 }
 
 /* ---- binding --------------------------------------------------------------------------------- */

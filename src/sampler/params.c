@@ -143,6 +143,7 @@ static hr_status check_greedy(const hr_sampling *s)
         { "logit_bias", s->n_logit_bias > 0 },
         { "allowed_token_ids", s->allowed_token_ids != NULL },
         { "bad_words", s->n_bad_words > 0 },
+        { "structured_outputs", s->grammar },
         { "logprob_token_ids", s->n_logprob_token_ids > 0 },
         { "logprobs", s->logprobs >= 0 },
         { "sampling_trace", s->sampling_trace },
@@ -178,6 +179,8 @@ hr_status hr_sampling_check(const hr_sampling *s, const hr_sampler_limits *l)
     HR_TRY(check_strings("bad_words", s->bad_words, s->n_bad_words, HR_SAMPLING_MAX_BAD_WORDS));
     HR_TRY(check_ids("logprob_token_ids", s->logprob_token_ids, s->n_logprob_token_ids,
                      HR_SAMPLING_MAX_EXTRA, l));
+    if (s->grammar && s->ignore_eos)
+        return hr_fail(HR_INVALID_ARGUMENT, "ignore_eos: a structured output ends with EOS");
     return l->kind == HR_SAMPLER_GREEDY ? check_greedy(s) : HR_OK;
 }
 

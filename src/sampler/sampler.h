@@ -48,6 +48,9 @@ typedef struct hr_sampling {
     const int64_t *logprob_token_ids;
     size_t n_stop, n_stop_token_ids, n_logit_bias, n_allowed_token_ids, n_bad_words,
         n_logprob_token_ids;
+    const hr_str *choice; /* [n_choice] structured output: the text is one of these */
+    size_t n_choice;
+    bool grammar; /* a structured output of whatever kind */
     /* bad_words tokenised, with and without a leading space, no BOS; whoever holds the tokenizer
      * sets it between hr_sampling_check and hr_sampler_state_init. */
     const hr_id_list *bad_word_ids; /* [n_bad_word_ids] non-empty */
@@ -110,7 +113,8 @@ HR_MUST_USE hr_status hr_sampler_state_init(hr_sampler_state *s, hr_arena *arena
 /* Which table slots a sequence must own before it may be a row. */
 bool hr_sampler_state_wants_counts(const hr_sampler_state *s);
 bool hr_sampler_state_wants_allowed(const hr_sampler_state *s);
-/* Slots from 1 on; 0 where not wanted. Their contents are written by hr_sampling_inputs_feed. */
+/* Slots from 1 on; 0 where not wanted. Their contents are written by hr_sampling_inputs_feed. The
+ * grammar's is set step by step by whoever fills it. */
 void hr_sampler_state_set_slots(hr_sampler_state *s, int32_t counts, int32_t allowed);
 
 /* ---- programs -------------------------------------------------------------------------------- */
@@ -240,9 +244,11 @@ void hr_sampling_inputs_clear_tables(hr_sampling_inputs *in);
  * and feed again. */
 HR_MUST_USE bool hr_sampling_inputs_feed(hr_sampling_inputs *in, hr_sampler_state *s,
                                          const int32_t *tokens, int64_t n_prompt, int64_t n_tokens);
-/* Queues a grammar mask for a slot, words u32 [W]. False: full, as above. */
-HR_MUST_USE bool hr_sampling_inputs_grammar(hr_sampling_inputs *in, int32_t slot,
-                                            const uint32_t *words);
+/* Queues a grammar mask for a slot: its words u32 [W], all 0, to be filled before the program runs.
+ * NULL: full, as above. */
+HR_MUST_USE uint32_t *hr_sampling_inputs_grammar(hr_sampling_inputs *in, int32_t slot);
+/* Takes back the mask that was queued last. */
+void hr_sampling_inputs_drop_grammar(hr_sampling_inputs *in);
 bool hr_sampling_inputs_changes(const hr_sampling_inputs *in);
 
 /* The host array behind a graph input's name. `rows` says how many leading rows a program must be

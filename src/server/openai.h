@@ -73,6 +73,8 @@ hr_status hr_openai_read_tool_choice(hr_openai_parser *p, const hr_json *v);
 hr_status hr_openai_read_documents(hr_openai_parser *p, const hr_json *v);
 hr_status hr_openai_read_template_kwargs(hr_openai_parser *p, const hr_json *v);
 hr_status hr_openai_read_response_format(hr_openai_parser *p, const hr_json *v);
+hr_status hr_openai_read_structured_outputs(hr_openai_parser *p, const hr_json *v);
+hr_status hr_openai_read_guided_choice(hr_openai_parser *p, const hr_json *v);
 hr_status hr_openai_read_modalities(hr_openai_parser *p, const hr_json *v);
 hr_status hr_openai_read_stream_options(hr_openai_parser *p, const hr_json *v);
 hr_status hr_openai_read_logit_bias(hr_openai_parser *p, const hr_json *v);
@@ -86,6 +88,9 @@ hr_status hr_openai_settle_detokenize(hr_openai_parser *p);
 /* A list of token ids out of JSON, at most `most` of them. */
 hr_status hr_openai_ids(hr_openai_parser *p, const hr_json *v, size_t most, const int64_t **ids,
                         size_t *n);
+/* A string, or a list of at most `most` of them, terminated. */
+hr_status hr_openai_texts(hr_openai_parser *p, const hr_json *v, size_t most,
+                          const char *const **out, size_t *n);
 /* A list of objects that is not too long for a loop over it. */
 hr_status hr_openai_check_list(hr_openai_parser *p, const hr_json *v);
 /* A value's JSON source as a terminated copy, which is how the engine takes it. */

@@ -114,9 +114,8 @@ hr_status hr_openai_c_string(hr_openai_parser *p, hr_str s, const char **out)
     return *out ? HR_OK : no_memory(p);
 }
 
-/* A string, or a list of at most `most` of them. */
-static hr_status read_texts(hr_openai_parser *p, const hr_json *v, size_t most,
-                            const char *const **out, size_t *n)
+hr_status hr_openai_texts(hr_openai_parser *p, const hr_json *v, size_t most,
+                          const char *const **out, size_t *n)
 {
     bool one = v->type == HR_JSON_STRING;
     size_t count = one ? 1 : v->count;
@@ -206,7 +205,7 @@ static hr_status read_field(hr_openai_parser *p, const field *f, const hr_json *
         if (v->type != HR_JSON_STRING) return hr_openai_refuse(p, "must be a string");
         return hr_openai_c_string(p, v->text, (const char **)(void *)at);
     case KIND_C_TEXTS:
-        return read_texts(p, v, (size_t)f->most, (const char *const **)(void *)at, count);
+        return hr_openai_texts(p, v, (size_t)f->most, (const char *const **)(void *)at, count);
     case KIND_IDS: return hr_openai_ids(p, v, (size_t)f->most, (const int64_t **)(void *)at, count);
     case KIND_CALL: return f->read(p, v);
     case KIND_REFUSED:

@@ -197,6 +197,14 @@ static hr_status flush(run *r, program *tables)
     return HR_OK;
 }
 
+static hr_status put_grammar(run *r, program *tables, const uint32_t *words, int32_t slot)
+{
+    uint32_t *to;
+    while (!(to = hr_sampling_inputs_grammar(r->in, slot))) HR_TRY(flush(r, tables));
+    memcpy(to, words, (size_t)hr_sampler_words(r->in->options.vocab) * sizeof *to);
+    return HR_OK;
+}
+
 static hr_status fill_tables(run *r)
 {
     program *tables;
@@ -206,8 +214,7 @@ static hr_status fill_tables(run *r)
         hr_sampler_state *s = &r->states[i];
         while (!hr_sampling_inputs_feed(r->in, s, row->tokens, row->n_prompt, row->n_tokens))
             HR_TRY(flush(r, tables));
-        while (row->grammar && !hr_sampling_inputs_grammar(r->in, s->grammar_slot, row->grammar))
-            HR_TRY(flush(r, tables));
+        if (row->grammar) HR_TRY(put_grammar(r, tables, row->grammar, s->grammar_slot));
     }
     return hr_sampling_inputs_changes(r->in) ? flush(r, tables) : HR_OK;
 }
