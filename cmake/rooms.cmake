@@ -93,6 +93,8 @@ set_target_properties(headrace_shared PROPERTIES LINK_FLAGS
 set_property(TARGET headrace_shared APPEND PROPERTY
              LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/exports.map)
 
-# The embedding example, against the shared library and nothing but the installed header.
-add_executable(example_hello examples/hello.c)
-target_link_libraries(example_hello PRIVATE headrace_shared)
+# The embedding examples, against the shared library and nothing but the installed header.
+foreach(example hello grammar)
+    add_executable(example_${example} examples/${example}.c)
+    target_link_libraries(example_${example} PRIVATE headrace_shared)
+endforeach()

@@ -147,11 +147,12 @@ static hr_status check(const hr_token_index *x, const hr_str *texts, size_t n)
             return hr_fail(HR_INVALID_ARGUMENT, "choice: text %zu has %zu bytes, at most %d", i,
                            texts[i].n, HR_CHOICE_MAX_BYTES);
         bytes += texts[i].n;
-        HR_TRY(check_spelling(x, texts[i], i));
     }
-    if (bytes <= HR_CHOICES_MAX_BYTES) return HR_OK;
-    return hr_fail(HR_INVALID_ARGUMENT, "choice: %zu bytes of text, at most %d", bytes,
-                   HR_CHOICES_MAX_BYTES);
+    if (bytes > HR_CHOICES_MAX_BYTES)
+        return hr_fail(HR_INVALID_ARGUMENT, "choice: %zu bytes of text, at most %d", bytes,
+                       HR_CHOICES_MAX_BYTES);
+    for (size_t i = 0; i < n; i++) HR_TRY(check_spelling(x, texts[i], i));
+    return HR_OK;
 }
 
 static int by_text(const void *a, const void *b)

@@ -8,7 +8,7 @@
 enum {
     HR_CHOICES_MAX = 1024,             /* texts */
     HR_CHOICE_MAX_BYTES = 4096,        /* of one */
-    HR_CHOICES_MAX_BYTES = 256 * 1024, /* of all */
+    HR_CHOICES_MAX_BYTES = 64 * 1024, /* of all */
 };
 
 /* The ids of a tokenizer by the bytes they stand for; special tokens stand for none. Immutable. */

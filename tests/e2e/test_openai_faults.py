@@ -193,7 +193,7 @@ UNSUPPORTED = {
 }
 UNSUPPORTED_IN_BOTH = {
     "response_format": {"type": "json_object"}, "guided_json": {}, "guided_regex": "a",
-    "guided_choice": ["a"], "guided_grammar": "a", "structured_outputs": {"regex": "a"},
+    "guided_grammar": "a", "structured_outputs": {"regex": "a"},
     "structural_tag": "x", "use_beam_search": True, "length_penalty": 1.5, "store": True,
     "truncate_prompt_tokens": 5, "logits_processors": [], "kv_transfer_params": {},
     "vllm_xargs": {}, "best_of": 2,

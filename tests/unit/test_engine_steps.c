@@ -105,6 +105,40 @@ static int end(void **state)
     return scratch_teardown(state);
 }
 
+/* ---- a grammar ------------------------------------------------------------------------------- */
+
+/* Every third token is let through, each time another third, and now and then all are. */
+static void *grammar_begin(void *context, uint32_t choice)
+{
+    int *accepted = malloc(sizeof *accepted);
+    (void)context, (void)choice;
+    if (accepted) *accepted = 0;
+    return accepted;
+}
+
+static int grammar_fill(void *state, uint32_t *words, size_t n_words)
+{
+    int accepted = *(int *)state;
+    for (size_t id = 0; id < n_words * 32; id++)
+        if ((int)(id % 3) == accepted % 3) words[id / 32] |= (uint32_t)1 << (id % 32);
+    return accepted % 5 != 4;
+}
+
+static hr_counter astray; /* tokens that the mask did not let through */
+
+static void grammar_accept(void *state, int64_t token)
+{
+    int *accepted = state;
+    if (*accepted % 5 != 4 && token % 3 != *accepted % 3) hr_counter_add(&astray, 1);
+    ++*accepted;
+}
+
+static const headrace_grammar thirds = { .size = sizeof thirds,
+                                         .begin = grammar_begin,
+                                         .fill = grammar_fill,
+                                         .accept = grammar_accept,
+                                         .end = free };
+
 /* ---- traffic --------------------------------------------------------------------------------- */
 
 static void vary(headrace_sampling *s)
@@ -139,6 +173,8 @@ static void vary(headrace_sampling *s)
     }
     if (rand() % 6 == 0) s->n = 2;
     if (rand() % 4 == 0) s->sampling_trace = 1;
+    bool leaves_some = !s->allowed_token_ids && !s->ignore_eos;
+    if (leaves_some && rand() % 3 == 0) s->grammar = &thirds;
 }
 
 static uint64_t submit(headrace_engine *e)
@@ -230,6 +266,7 @@ static void two_thousand_steps(void **state)
     assert_int_equal(e->runner.read_backs - read_backs, sampled + scored);
     assert_true(calls(&e->ledger, HR_STAGE_TABLES) > 0);
     assert_true(traced > 1000);
+    assert_int_equal(hr_counter_get(&astray), 0);
     assert_true(hr_counter_get(&e->stats.preemptions) > 0);
     assert_true(hr_counter_get(&e->stats.prefix_hits) > 0);
     assert_int_equal(e->scheduler.pool.n_free, e->scheduler.pool.total);
