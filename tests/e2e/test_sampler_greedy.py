@@ -53,7 +53,7 @@ def test_it_answers_what_a_full_one_does(server, model):
     ("temperature", 0.5), ("presence_penalty", 1), ("frequency_penalty", 1),
     ("repetition_penalty", 1.2), ("min_tokens", 1), ("logit_bias", {"65": 1}),
     ("allowed_token_ids", [65]), ("bad_words", ["a"]), ("logprobs", 0), ("prompt_logprobs", 1),
-    ("logprob_token_ids", [65]), ("sampling_trace", True),
+    ("logprob_token_ids", [65]), ("sampling_trace", True), ("structured_outputs", {"choice": ["a"]}),
 ])
 def test_anything_else_is_refused_by_name(server, field, value):
     status, answer = ask(server, **{field: value})
