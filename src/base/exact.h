@@ -12,8 +12,8 @@
 
 /* exp(r) = 1 + r + r² q(r) for |r| ≤ ln 2 / 2; relative error 3.7e-18, so that rounding alone
  * decides the last bit. A Remez fit, f64 coefficients, highest degree first. */
-#define HR_EXACT_EXP_Q(X)                                                                          \
-    X(0x1.ad7f6f0799ee2p-26)                                                                       \
+#define HR_EXACT_EXP_Q(FIRST, X)                                                                   \
+    FIRST(0x1.ad7f6f0799ee2p-26)                                                                   \
     X(0x1.28ad72cc30daap-22)                                                                       \
     X(0x1.71df2552390c2p-19)                                                                       \
     X(0x1.a0199a0c677acp-16)                                                                       \
@@ -56,9 +56,10 @@ static inline uint64_t hr_exact_mass(double y)
     double shifted = y * HR_EXACT_LOG2E + HR_EXACT_ROUND;
     double n = shifted - HR_EXACT_ROUND;
     double r = (y - n * HR_EXACT_LN2_HI) - n * HR_EXACT_LN2_LO;
-    double q = 0;
-#define HR_EXACT_STEP(c) q = q * r + c;
-    HR_EXACT_EXP_Q(HR_EXACT_STEP)
+#define HR_EXACT_FIRST(c) double q = c;
+#define HR_EXACT_STEP(c)  q = q * r + c;
+    HR_EXACT_EXP_Q(HR_EXACT_FIRST, HR_EXACT_STEP)
+#undef HR_EXACT_FIRST
 #undef HR_EXACT_STEP
     double p = (r * r) * q + r + 1.0;
     /* 2^(n + 40): the low bits of `shifted` are n */

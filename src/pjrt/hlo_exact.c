@@ -50,7 +50,7 @@ static hr_hlo_value exp_polynomial(hr_hlo *h, hr_hlo_value r)
 {
     static const double c[] = {
 #define COEFFICIENT(x) x,
-        HR_EXACT_EXP_Q(COEFFICIENT)
+        HR_EXACT_EXP_Q(COEFFICIENT, COEFFICIENT)
 #undef COEFFICIENT
     };
     hr_hlo_value q = hr_hlo_splat_f(h, r.shape, c[0]);

@@ -319,6 +319,13 @@ V_INLINE vd vd_round(vd a)
     return (vd){ _mm256_round_pd(a.low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
                  _mm256_round_pd(a.high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC) };
 }
+V_INLINE vd vd_raise2(vd x, vd n_bits)
+{
+    __m256i low = _mm256_slli_epi64(_mm256_castpd_si256(n_bits.low), 52);
+    __m256i high = _mm256_slli_epi64(_mm256_castpd_si256(n_bits.high), 52);
+    return (vd){ _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(x.low), low)),
+                 _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(x.high), high)) };
+}
 V_INLINE vu vu_set1(uint64_t x)
 {
     __m256i v = _mm256_set1_epi64x((long long)x);

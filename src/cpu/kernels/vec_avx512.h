@@ -317,6 +317,13 @@ V_INLINE vd vd_round(vd a)
     return (vd){ _mm512_roundscale_pd(a.low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
                  _mm512_roundscale_pd(a.high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC) };
 }
+V_INLINE vd vd_raise2(vd x, vd n_bits)
+{
+    __m512i low = _mm512_slli_epi64(_mm512_castpd_si512(n_bits.low), 52);
+    __m512i high = _mm512_slli_epi64(_mm512_castpd_si512(n_bits.high), 52);
+    return (vd){ _mm512_castsi512_pd(_mm512_add_epi64(_mm512_castpd_si512(x.low), low)),
+                 _mm512_castsi512_pd(_mm512_add_epi64(_mm512_castpd_si512(x.high), high)) };
+}
 V_INLINE vu vu_set1(uint64_t x)
 {
     __m512i v = _mm512_set1_epi64((long long)x);

@@ -25,19 +25,21 @@ V_INLINE float row_most(const float *x, int64_t n)
     return v_max_lane(most);
 }
 
-/* hr_exact_mass for HR_MASS_LEAST ≤ y ≤ 0: the same operations in the same order. */
+/* hr_exact_mass for HR_MASS_LEAST ≤ y ≤ 0: the same operations in the same order, but that the
+ * power of two goes straight into the exponent, as it does exactly. */
 V_INLINE vu v_mass_in_range(vd y)
 {
-    vd n = vd_round(vd_mul(y, vd_set1(HR_EXACT_LOG2E)));
+    vd round = vd_set1(HR_EXACT_ROUND + HR_MASS_BITS); /* an even integer more: ties stay even */
+    vd shifted = vd_add(vd_mul(y, vd_set1(HR_EXACT_LOG2E)), round), n = vd_sub(shifted, round);
     vd r =
         vd_sub(vd_sub(y, vd_mul(n, vd_set1(HR_EXACT_LN2_HI))), vd_mul(n, vd_set1(HR_EXACT_LN2_LO)));
-    vd q = vd_set1(0);
-#define V_MASS_STEP(c) q = vd_add(vd_mul(q, r), vd_set1(c));
-    HR_EXACT_EXP_Q(V_MASS_STEP)
+#define V_MASS_FIRST(c) vd q = vd_set1(c);
+#define V_MASS_STEP(c)  q = vd_add(vd_mul(q, r), vd_set1(c));
+    HR_EXACT_EXP_Q(V_MASS_FIRST, V_MASS_STEP)
+#undef V_MASS_FIRST
 #undef V_MASS_STEP
     vd p = vd_add(vd_add(vd_mul(vd_mul(r, r), q), r), vd_set1(1));
-    vf scale = v_scale2(v_set1(1), v_add(v_from_d(n), v_set1(HR_MASS_BITS)));
-    return vu_from_d(vd_mul(p, vd_from_f(scale)));
+    return vu_from_d(vd_raise2(p, shifted)); /* whose low bits are n + HR_MASS_BITS */
 }
 V_INLINE vu v_mass(vf y)
 {

@@ -280,6 +280,16 @@ V_INLINE vd vd_round(vd a)
 {
     return rint(a);
 }
+/* x · 2^n of normal numbers, n the low twelve bits of n_bits as an integer. */
+V_INLINE vd vd_raise2(vd x, vd n_bits)
+{
+    uint64_t bits, n;
+    memcpy(&bits, &x, sizeof bits);
+    memcpy(&n, &n_bits, sizeof n);
+    bits += n << 52;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 V_INLINE vu vu_set1(uint64_t x)
 {
     return x;
