@@ -1,14 +1,9 @@
 """The sampler against its definition (tests/golden/sampler_reference.py), on ref and on cpu under
 every instruction set here.
 
-Ids, kept sets, ranks and statuses are compared exactly: they follow from integers. A logprob is
-x - lse with lse rounded to float32 once, so it may be off by half a unit in the last place of lse,
-of x and of itself, and by the masses' rounding, V * 2^-41.
-"""
+One statement or example at a time; test_sampler_rows.py has the rows by the thousand."""
 
 import math
-import pathlib
-import sys
 
 import numpy as np
 import pytest
@@ -16,12 +11,7 @@ import pytest
 from child import EVERY_LEG, LEGS, NATIVE
 from ops import Input, Runner, flushes
 from sampler import Refused, Sampler
-
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "golden"))
-import sampler_reference as reference  # noqa: E402
-
-F = np.float32
-MODES = ["raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits"]
+from sampler_rows import F, KINDS, MODES, make_logits, make_row, reference, tolerance
 
 
 @pytest.fixture(scope="module", params=LEGS)
@@ -307,148 +297,6 @@ def test_extreme_penalties_keep_a_row_finite(sampler):
 
 
 # ---- random rows, random parameters ------------------------------------------------------------
-
-KINDS = ["normal", "flat", "peaked", "tied", "masked", "huge", "denormal", "mixed", "constant",
-         "shallow", "combed", "raised"]
-
-
-def make_logits(rng, kind, n):
-    x = rng.normal(0, 3, n)
-    if kind == "flat":
-        x = rng.normal(0, 1e-3, n)
-    elif kind == "peaked":
-        x[rng.integers(n)] += 40
-    elif kind == "tied":
-        x = np.round(x)
-    elif kind == "masked":
-        x[rng.random(n) < .7] = -np.inf
-        x[rng.integers(n)] = 1
-    elif kind == "huge":
-        x *= 1e30
-    elif kind == "denormal":
-        x *= 1e-39
-    elif kind == "mixed":
-        x *= 10.0 ** rng.integers(-3, 4, n)
-    elif kind == "constant":
-        x[:] = x[0]
-    elif kind == "shallow":
-        x /= 6
-    elif kind in ("combed", "raised"):  # a sample taken by steps is not like the rest
-        x /= 6
-        x[np.arange(n) % 64 < 4] += 2 if kind == "raised" else -2
-    return x.astype(F)
-
-
-def maybe(rng, share, make):
-    return make() if rng.random() < share else None
-
-
-def make_row(rng, n):
-    ids = lambda k: [int(i) for i in rng.choice(n, min(k, n), replace=False)]  # noqa: E731
-    s = {
-        "seed": int(rng.integers(-2**40, 2**40)),
-        "temperature": float(rng.choice([0, 1e-6, 1e-4, .3, .7, 1, 1.3, 2])),
-        "logprobs": int(rng.integers(-1, 6)),
-        "top_k": maybe(rng, .5, lambda: int(rng.choice([-1, 1, 2, 5, 40, n - 1, n, n + 5]))),
-        "top_p": maybe(rng, .6, lambda: float(rng.choice([1e-6, .1, .5, .9, .95, .999, rng.random()
-                                                          + 1e-9, 1]))),
-        "min_p": maybe(rng, .3, lambda: float(rng.choice([1e-12, .01, .2, 1, rng.random()]))),
-        "presence_penalty": maybe(rng, .2, lambda: float(rng.uniform(-2, 2))),
-        "frequency_penalty": maybe(rng, .2, lambda: float(rng.uniform(-2, 2))),
-        "repetition_penalty": maybe(rng, .2, lambda: float(rng.choice([.5, 1.1, 3, 1e-3]))),
-        "logit_bias": maybe(rng, .2, lambda: [[i, float(rng.uniform(-120, 120))] for i in ids(5)]),
-        "allowed_token_ids": maybe(rng, .15, lambda: ids(int(rng.integers(3, n + 3)))),
-        "bad_words": maybe(rng, .2, lambda: [ids(1), ids(2)]),
-        "min_tokens": maybe(rng, .2, lambda: 4),
-        "stop_token_ids": maybe(rng, .2, lambda: ids(1)),
-        "logprob_token_ids": ids(128) if n <= 128 else ids(7),
-    }
-    s = {k: v for k, v in s.items() if v is not None}
-    if s.get("top_k", 0) < -1:
-        del s["top_k"]
-    row = {"sampling": s, "prompt": [int(i) for i in rng.integers(0, n, rng.integers(1, 30))],
-           "output": [int(i) for i in rng.integers(0, n, rng.integers(0, 8))],
-           "eos": ids(1), "choice": int(rng.integers(0, 4))}
-    if rng.random() < .5:
-        s["sampling_trace"] = True
-    if rng.random() < .15:
-        row["grammar"] = [int(w) for w in rng.integers(0, 2**32, (n + 31) // 32)]
-    return row
-
-
-def tolerance(exact, x, n):
-    """See the top. `x` is the score before lse was taken off."""
-    if not np.isfinite(exact):
-        return 0
-    unit = 2.0**-24
-    return unit * (abs(exact) + abs(x) + abs(x - exact)) + n * 2.0**-41 + 2.0**-149
-
-
-def check_score(got, exact, x, n):
-    if exact < -1e38 or not np.isfinite(exact):  # may round to -inf
-        assert got is None or got < -1e37
-    else:
-        assert got is not None and abs(got - exact) <= tolerance(exact, float(x), n)
-
-
-def check_trace(got, expected, n):
-    """Candidates and cuts exactly: they are counts, and values of the row. The entropy's -ln p is
-    y + ln(total), y in steps of 2^-20, and a mass is off by half of 2^-40 at most."""
-    assert got["candidates"] == expected["candidates"]
-    if "cuts" in expected:
-        assert [-np.inf if c is None else c for c in got["cuts"]] == [float(c) for c in
-                                                                     expected["cuts"]]
-    entropy, share = expected["sums"]
-    assert abs(got["sums"][0] - entropy) <= 2.0**-21 + n * 2.0**-40 + 2.0**-24 * entropy
-    assert abs(got["sums"][1] - share) <= 2.0**-24 * share
-
-
-def check(answer, expected, row, n):
-    assert answer["status"] == expected["status"]
-    if expected["status"]:
-        return
-    s = row["sampling"]
-    assert answer["token"] == expected["token"]
-    assert ("trace" in answer) == s.get("sampling_trace", False)
-    if "trace" in answer:
-        check_trace(answer["trace"], expected["trace"], n)
-    wanted = s.get("logprobs", -1)
-    scores, order = expected["scores"], expected["order"]
-    for token, got in zip(s["logprob_token_ids"], answer["extra_logprobs"]):
-        check_score(got, scores[token], order[token], n)
-        if "logprobs" in row.get("mode", ""):  # survivors and nobody else have a score
-            assert (got is not None) == bool(expected["keep"][token])
-    check_score(answer["logprob"], scores[answer["token"]], order[answer["token"]], n)
-    assert answer["rank"] == expected["rank"]
-    wanted = max(wanted, 0)
-    assert answer["top_ids"][:wanted] == expected["top"][:wanted]
-    assert set(answer["top_ids"][wanted:]) <= {-1}
-    for token, got in zip(answer["top_ids"][:wanted], answer["top_logprobs"]):
-        check_score(got, scores[token], order[token], n)
-
-
-@pytest.mark.parametrize("n,mode,sampler", [
-    (n, mode, leg) for i, n in enumerate([1, 7, 33, 128, 1000, 9001, 20000])
-    for k, mode in enumerate(MODES) for leg in EVERY_LEG
-    # a plugin compiles each pair for a second: one mode a width there, and all of them once
-    if leg in NATIVE or (k == i % 4 and (leg == "pjrt" or i % 3 == 1))
-    or (leg == "pjrt" and n == 1000)], indirect=["sampler"])
-def test_random_rows(sampler, rng, mode, n):
-    rows, logits = [], []
-    for i in range(64 if n <= 1000 else 20):
-        rows.append(make_row(rng, n))
-        logits.append(make_logits(rng, KINDS[i % len(KINDS)], n))
-    if n < 7:
-        for row in rows:
-            for field in ("bad_words", "min_tokens", "allowed_token_ids"):
-                row["sampling"].pop(field, None)
-    answers = sampler.run(np.stack(logits), rows, mode=mode, bucket=len(rows) + 3)
-    for row, x, answer in zip(rows, logits, answers):
-        expected = reference.sample(x, row["sampling"], row["prompt"], row["output"], row["eos"],
-                                    row["choice"], row.get("grammar"), mode=mode,
-                                    flush=sampler.flushes)
-        check(answer, expected, row, n)
-
 
 @pytest.mark.parametrize("ops", EVERY_LEG, indirect=True)
 @pytest.mark.parametrize("n", [3, 64, 1023, 5000, 12000])

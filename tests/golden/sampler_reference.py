@@ -1,8 +1,8 @@
-"""The sampler's declared order, steps 1 to 17, in NumPy and Python integers.
+"""The sampler's declared order, steps 1 to 17, in NumPy and integers.
 
 Written from docs/SAMPLING.md, not from the C: float32 where a step rounds, float64 exp from the C
-library where it does not, sorting where the engine searches, Python integers where masses are
-summed. sample() is one row; what it returns must be what every backend returns.
+library where it does not, sorting where the engine searches, integers where masses are summed.
+sample() is one row; what it returns must be what every backend returns.
 """
 
 import math
@@ -33,9 +33,9 @@ def random_word(seed, position):
 
 
 def masses(y):
-    """round(exp(y) * 2^40) of float32 or float64 y <= 0, as Python integers."""
+    """round(exp(y) * 2^40) of float32 or float64 y <= 0, as uint64: sums of 2^22 stay exact."""
     with np.errstate(under="ignore"):
-        return [int(m) for m in np.rint(np.exp(np.asarray(y, np.float64)) * 2.0**40)]
+        return np.rint(np.exp(np.asarray(y, np.float64)) * 2.0**40).astype(np.uint64)
 
 
 def flushed(x, flush=True):
@@ -63,15 +63,11 @@ def cut(y, min_p, top_k, top_p):
     if 0 < top_k < len(y):
         keep &= y >= np.sort(y)[::-1][top_k - 1]
     if F(top_p) < 1 and keep.any():
-        w = np.array(masses(np.where(keep, y, -np.inf)), dtype=object)
+        values, count = np.unique(y[keep], return_counts=True)
+        total = np.cumsum((masses(values) * count.astype(np.uint64))[::-1])  # from the best down
         bits = math.floor(float(F(top_p)) * 2**24 + 0.5)
-        target = bits * sum(w) // 2**24
-        total = 0
-        for value in np.unique(y[keep])[::-1]:
-            total += sum(w[y == value])
-            if total >= target:
-                break
-        keep &= y >= value
+        target = bits * int(total[-1]) // 2**24
+        keep &= y >= values[::-1][np.searchsorted(total, np.uint64(target))]
     return keep
 
 
@@ -93,20 +89,17 @@ def kept_by_each(y, min_p, top_k, top_p):
 def entropy_of(y, keep, token):
     """-sum p ln p of the masses, in nats, and the token's share: float64."""
     w = masses(np.where(keep, y, -np.inf))
-    total = sum(w)
+    total = int(w.sum())
     if not total:
         return 0.0, 0.0
-    p = [m / total for m in w if m]
-    return -math.fsum(q * math.log(q) for q in p), w[token] / total if token >= 0 else 0.0
+    p = [int(m) / total for m in w if m]
+    return -math.fsum(q * math.log(q) for q in p), int(w[token]) / total if token >= 0 else 0.0
 
 
 def draw(y, keep, word):
-    w = masses(np.where(keep, y, -np.inf))
-    at = word * sum(w) // WORD
-    for token, total in enumerate(np.cumsum(np.array(w, dtype=object))):
-        if total > at:
-            return token
-    return -1
+    total = np.cumsum(np.where(keep, masses(np.where(keep, y, -np.inf)), np.uint64(0)))
+    at = word * int(total[-1]) // WORD
+    return int(np.searchsorted(total, np.uint64(at), side="right")) if total[-1] else -1
 
 
 def log_softmax(x):
@@ -211,6 +204,6 @@ def sample(logits, sampling, prompt=(), output=(), eos=(), choice=0, grammar=Non
               "raw_logits": lambda: raw.astype(np.float64),
               "processed_logprobs": lambda: log_softmax(order),
               "processed_logits": lambda: np.where(keep, shown, -np.inf)}[mode]()
-    return dict(status=OK, token=token, trace=trace, scores=scores, keep=keep, order=order,
+    return dict(status=OK, token=token, trace=trace, scores=scores, keep=keep, y=y, order=order,
                 rank=int((order >= order[token]).sum()),
                 top=[int(i) for i in np.argsort(-order, kind="stable")])
