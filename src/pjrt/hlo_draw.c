@@ -1,7 +1,9 @@
 /* StableHLO of the cuts and the draw: searches over integers, no sort.
  *
  * R rows, V logits. A threshold is found by halving a range of bit patterns, each turn one pass
- * over all rows; a draw by the sums of chunks, then inside one chunk. Masses are integers, so that
+ * over all rows - unless every k is small, when the largest few values of each row show it, and
+ * top_p's too; which it is, is decided by the rows of the step. A draw goes by the sums of chunks,
+ * then inside one chunk. Masses are integers, so that
  * neither depends on the order of a sum. What no row asks for is branched around. */
 #include <math.h>
 
@@ -84,6 +86,9 @@ static hr_hlo_value search_cut(hr_hlo *h, search *s, hr_hlo_value wants, hr_hlo_
 typedef struct cuts {
     const hr_hlo_emit *e;
     hr_hlo_value wants, cut; /* [R] */
+    hr_hlo_value top;        /* [R,TOP], the largest of each row; -inf where nobody looked */
+    hr_hlo_value large;      /* i1: some row's k is above TOP */
+    hr_hlo_value from;       /* [R,n]: what cut_top_p looks at */
 } cuts;
 
 static void same_cut(hr_hlo *h, void *ctx, hr_hlo_value *results)
@@ -92,20 +97,77 @@ static void same_cut(hr_hlo *h, void *ctx, hr_hlo_value *results)
     results[0] = ((const cuts *)ctx)->cut;
 }
 
-static void cut_top_k(hr_hlo *h, void *ctx, hr_hlo_value *results)
+/* ---- top_k: of the largest few, or by a search ----------------------------------------------- */
+
+enum {
+    TOP = 64,       /* k up to here are read off the largest TOP values */
+    TOP_FROM = 4096 /* columns from which that is worth a branch */
+};
+
+/* The cuts of rows that want one, whose k-th value is known: no larger distance than they had. */
+static hr_hlo_value cut_at_kth(hr_hlo *h, const cuts *c, hr_hlo_value top)
+{
+    hr_hlo_value k = hr_hlo_binary_i(h, "subtract", c->e->in[2], 1);
+    hr_hlo_value kth = distance_of(h, hr_hlo_at(h, top, k));
+    return hr_hlo_select(h, c->wants, hr_hlo_binary(h, "minimum", kth, c->cut), c->cut);
+}
+
+static void cut_small_k(hr_hlo *h, void *ctx, hr_hlo_value *results)
+{
+    const cuts *c = ctx;
+    results[1] = hr_hlo_top(h, c->e->in[0], TOP);
+    results[0] = cut_at_kth(h, c, results[1]);
+}
+
+static void search_top_k(hr_hlo *h, void *ctx, hr_hlo_value *results)
 {
     const cuts *c = ctx;
     search s = { .distance = distance_of(h, c->e->in[0]),
                  .weight = { .id = -1 },
                  .target = c->e->in[2] };
     results[0] = search_cut(h, &s, c->wants, c->cut, NO_CUT);
+    if (c->top.id >= 0) results[1] = c->top;
 }
+
+static void cut_top_k(hr_hlo *h, void *ctx, hr_hlo_value *results)
+{
+    cuts *c = ctx;
+    if (c->top.id < 0) search_top_k(h, c, results);
+    else hr_hlo_if(h, c->large, search_top_k, cut_small_k, c, results, 2);
+}
+
+static void no_top_k(hr_hlo *h, void *ctx, hr_hlo_value *results)
+{
+    const cuts *c = ctx;
+    same_cut(h, ctx, results);
+    if (c->top.id >= 0) results[1] = c->top;
+}
+
+static void find_top_k(hr_hlo *h, cuts *c, int64_t V)
+{
+    hr_hlo_value k = c->e->in[2], results[2];
+    c->wants =
+        hr_hlo_binary(h, "and", hr_hlo_compare_i(h, "GT", k, 0), hr_hlo_compare_i(h, "LT", k, V));
+    c->top.id = -1;
+    if (V >= TOP_FROM) {
+        hr_hlo_shape s = HR_HLO_SHAPE(F32, k.shape.dim[0], TOP);
+        c->top = hr_hlo_splat_f(h, s, -INFINITY);
+        c->large =
+            hr_hlo_any(h, hr_hlo_binary(h, "and", c->wants, hr_hlo_compare_i(h, "GT", k, TOP)));
+    }
+    bool listed = c->top.id >= 0;
+    hr_hlo_if(h, hr_hlo_any(h, c->wants), cut_top_k, no_top_k, c, results, listed ? 2 : 1);
+    c->cut = results[0];
+    if (listed) c->top = results[1];
+}
+
+/* ---- top_p: among the largest few, or among all ---------------------------------------------- */
 
 /* Nothing farther than HR_MASS_LEAST has a mass, so that is as far as the search goes. */
 static void cut_top_p(hr_hlo *h, void *ctx, hr_hlo_value *results)
 {
     const cuts *c = ctx;
-    hr_hlo_value y = c->e->in[0];
+    hr_hlo_value y = c->from;
     float least = (float)-HR_MASS_LEAST;
     int32_t most;
     memcpy(&most, &least, sizeof most);
@@ -115,25 +177,48 @@ static void cut_top_p(hr_hlo *h, void *ctx, hr_hlo_value *results)
     results[0] = search_cut(h, &s, c->wants, c->cut, most);
 }
 
-static void cut_if_any(hr_hlo *h, cuts *c, hr_hlo_branch_fn cut)
+static void cut_among_top(hr_hlo *h, void *ctx, hr_hlo_value *results)
+{
+    cuts few = *(const cuts *)ctx;
+    few.from = few.top;
+    cut_top_p(h, &few, results);
+}
+
+/* Every row that wants a cut has all that is left of it among its largest. */
+static hr_hlo_value all_in_top(hr_hlo *h, const cuts *c)
+{
+    hr_hlo_value last = hr_hlo_reshape(h, hr_hlo_slice(h, c->top, 1, TOP - 1, TOP), c->cut.shape);
+    hr_hlo_value looked = hr_hlo_reshape(h, hr_hlo_slice(h, c->top, 1, 0, 1), c->cut.shape);
+    hr_hlo_value more = hr_hlo_compare(h, "LE", distance_of(h, last), c->cut);
+    hr_hlo_value blind = hr_hlo_compare_f(h, "EQ", looked, -INFINITY);
+    more = hr_hlo_binary(h, "and", c->wants, hr_hlo_binary(h, "or", more, blind));
+    return hr_hlo_unary(h, "not", hr_hlo_any(h, more));
+}
+
+static void find_top_p_cut(hr_hlo *h, void *ctx, hr_hlo_value *results)
+{
+    cuts *c = ctx;
+    c->from = c->e->in[0];
+    if (c->top.id < 0) cut_top_p(h, c, results);
+    else hr_hlo_if(h, all_in_top(h, c), cut_among_top, cut_top_p, c, results, 1);
+}
+
+static void find_top_p(hr_hlo *h, cuts *c)
 {
     hr_hlo_value result;
-    hr_hlo_if(h, hr_hlo_any(h, c->wants), cut, same_cut, c, &result, 1);
+    c->wants = hr_hlo_compare_f(h, "LT", c->e->in[3], 1);
+    hr_hlo_if(h, hr_hlo_any(h, c->wants), find_top_p_cut, same_cut, c, &result, 1);
     c->cut = result;
 }
 
 hr_status hr_hlo_emit_threshold(hr_hlo_emit *e)
 {
     hr_hlo *h = e->h;
-    int64_t V = e->in[0].shape.dim[1];
     cuts c = { .e = e, .cut = distance_of(h, hr_hlo_min_p(h, e->in[1])) };
-    c.wants = hr_hlo_binary(h, "and", hr_hlo_compare_i(h, "GT", e->in[2], 0),
-                            hr_hlo_compare_i(h, "LT", e->in[2], V));
     hr_hlo_value each[3] = { c.cut };
-    cut_if_any(h, &c, cut_top_k);
+    find_top_k(h, &c, e->in[0].shape.dim[1]);
     each[1] = c.cut;
-    c.wants = hr_hlo_compare_f(h, "LT", e->in[3], 1);
-    cut_if_any(h, &c, cut_top_p);
+    find_top_p(h, &c);
     each[2] = c.cut;
     for (int i = 0; i < 3; i++) each[i] = value_of(h, each[i]);
     e->out[0] = each[2];

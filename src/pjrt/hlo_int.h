@@ -131,6 +131,9 @@ hr_hlo_value hr_hlo_dynamic_slice(hr_hlo *h, hr_hlo_value x, const hr_hlo_value 
 /* add maximum minimum and or, over one dim, from the operation's neutral element. */
 hr_hlo_value hr_hlo_reduce(hr_hlo *h, const char *name, hr_hlo_value x, int dim);
 
+/* The n largest of each row of f32 x [R,V], by falling value -> [R,n]. No NaN is among them. */
+hr_hlo_value hr_hlo_top(hr_hlo *h, hr_hlo_value x, int64_t n);
+
 typedef struct hr_hlo_dot_dims {
     int n_batch, batch_a[2], batch_b[2];
     int contract_a, contract_b;

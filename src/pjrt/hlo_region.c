@@ -100,6 +100,18 @@ hr_hlo_value hr_hlo_reduce(hr_hlo *h, const char *name, hr_hlo_value x, int dim)
     return v;
 }
 
+hr_hlo_value hr_hlo_top(hr_hlo *h, hr_hlo_value x, int64_t n)
+{
+    int64_t rows = x.shape.dim[0];
+    int first = begin(h, 2); /* values and, unused, where they stand */
+    hr_buf_printf(h->text,
+                  "chlo.top_k(%%v%d, k = %lld) : tensor<%lldx%lldxf32> -> (tensor<%lldx%lldxf32>, "
+                  "tensor<%lldx%lldxi32>)\n",
+                  x.id, (long long)n, (long long)rows, (long long)x.shape.dim[1], (long long)rows,
+                  (long long)n, (long long)rows, (long long)n);
+    return (hr_hlo_value){ first, HR_HLO_SHAPE(F32, rows, n) };
+}
+
 static bool is_among(int dim, const int *dims, int n)
 {
     for (int i = 0; i < n; i++)
