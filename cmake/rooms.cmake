@@ -28,7 +28,6 @@ if(HR_HAVE_PJRT)
     endif()
     file(GLOB pjrt_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/pjrt/*.c)
     list(APPEND HR_SOURCES ${pjrt_files})
-    list(APPEND HR_LIBS ${CMAKE_DL_LIBS})
     include_directories(SYSTEM ${HR_PJRT_INCLUDE})
     add_compile_definitions(HR_HAVE_PJRT=1)
 endif()
@@ -97,4 +96,11 @@ set_property(TARGET headrace_shared APPEND PROPERTY
 foreach(example hello grammar)
     add_executable(example_${example} examples/${example}.c)
     target_link_libraries(example_${example} PRIVATE headrace_shared)
+endforeach()
+
+# The examples of logits processors: shared objects that need the header alone.
+foreach(processor trigram bias)
+    add_library(logits_processor_${processor} MODULE
+                ${CMAKE_SOURCE_DIR}/examples/logits_processor_${processor}.c)
+    set_target_properties(logits_processor_${processor} PROPERTIES PREFIX "")
 endforeach()

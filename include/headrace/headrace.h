@@ -102,7 +102,10 @@ typedef struct headrace_options {
     const char *override_generation_config_json; /* sampling defaults over the model's, or NULL */
     const char *chat_template;                   /* a template's text, instead of the model's */
     int parse_special_in_content; /* 0; 1: special-token text typed in a message is special */
-    headrace_log_fn log;          /* NULL = silent; set once per process, before its first engine */
+    const char *const *logits_processors; /* [n_logits_processors] shared objects, "FILE" or
+                                             "FILE=TEXT"; see headrace_logits_processor */
+    size_t n_logits_processors;
+    headrace_log_fn log; /* NULL = silent; set once per process, before its first engine */
     void *log_context;
 } headrace_options;
 
@@ -312,6 +315,72 @@ HEADRACE_API int headrace_detokenize(const headrace_engine *e, const int64_t *id
 /* The bytes that a token stands for inside a text, which need not be whole characters; hold as long
  * as the engine. *n is 0 for special tokens, for ids that name nothing, and without a tokenizer. */
 HEADRACE_API const char *headrace_token_bytes(const headrace_engine *e, int64_t id, size_t *n);
+
+/* ---- logits processors -----------------------------------------------------------------------
+ *
+ * Code of the operator's own that looks at a choice's tokens before each further one is chosen, and
+ * adds to logits or forbids ids. It is a shared object that exports headrace_logits_processor_get,
+ * loaded when the engine is created; docs/LOGITS_PROCESSORS.md has an example. Functions return 0
+ * or a headrace_status. What headrace hands over holds during the call, unless it says otherwise.
+ */
+#define HEADRACE_LOGITS_PROCESSOR_VERSION 1
+
+typedef struct headrace_processor_info {
+    size_t size;
+    int64_t vocab_size;     /* ids are 0 to vocab_size - 1 */
+    int64_t max_model_len;  /* most tokens of a sequence */
+    const int64_t *eos_ids; /* [n_eos_ids] */
+    size_t n_eos_ids;
+    const char *options; /* what followed FILE=, or NULL */
+    char *message;       /* [message_bytes] where a failure is explained, terminated */
+    size_t message_bytes;
+} headrace_processor_info;
+
+/* One answer that begins. */
+typedef struct headrace_processor_choice {
+    size_t size;
+    uint64_t request; /* as headrace_submit gave it */
+    uint32_t choice;  /* 0 to n - 1 */
+    int64_t max_tokens;
+    const int32_t *prompt_ids; /* [n_prompt] */
+    int64_t n_prompt;
+    char *message; /* [message_bytes] where a refusal is explained, terminated */
+    size_t message_bytes;
+} headrace_processor_choice;
+
+/* One token that is about to be chosen. */
+typedef struct headrace_processor_row {
+    size_t size;
+    const int32_t *tokens; /* [n_tokens]: the prompt's n_prompt, then the answer's so far */
+    int64_t n_prompt, n_tokens;
+    int32_t *bias_ids;  /* [n_bias] of bias_capacity: ids whose logits change, and by how much; */
+    float *bias_values; /* finite; entries of one id add up */
+    int32_t n_bias;     /* 0 when called */
+    int32_t bias_capacity; /* what logit_bias and the processors before leave of 1024 */
+    uint32_t *mask; /* [mask_words] id i is bit i % 32 of word i / 32; all ones when called */
+    int64_t mask_words;
+    int masked; /* 0 when called; 1: ids whose bits were cleared are never chosen */
+} headrace_processor_row;
+
+typedef struct headrace_logits_processor {
+    size_t size;      /* sizeof(headrace_logits_processor) */
+    uint32_t version; /* HEADRACE_LOGITS_PROCESSOR_VERSION */
+    const char *name; /* for messages */
+    /* On the thread that creates and destroys the engine; may be NULL. */
+    int (*create)(const headrace_processor_info *info, void **processor);
+    void (*destroy)(void *processor);
+    /* Around each choice, before its first token and after its last; may be NULL. On other threads
+     * than process, at the same time as other choices' calls. A begin that fails refuses the
+     * request, and has nothing to end. */
+    int (*begin)(void *processor, const headrace_processor_choice *choice, void **state);
+    void (*end)(void *processor, void *state);
+    /* Once for each token of a choice, always on the engine's thread: everybody waits for it, so it
+     * must not block or allocate. One that fails ends the choice with "error". */
+    int (*process)(void *processor, void *state, headrace_processor_row *row);
+} headrace_logits_processor;
+
+/* What a processor's shared object exports; the struct lives as long as the object is loaded. */
+HEADRACE_API const headrace_logits_processor *headrace_logits_processor_get(void);
 
 /* This thread's last failure, a sentence; never NULL. */
 HEADRACE_API const char *headrace_message(void);

@@ -257,6 +257,8 @@ hr_status hr_args_parse(int argc, char **argv, unsigned command, const char *pro
     out->options.check_recompilation = check && !strcmp(check, "1");
     out->own.log_level = getenv("HEADRACE_LOG_LEVEL");
     for (int i = 0; i < argc;) HR_TRY(take(out, argc, argv, &i));
+    out->options.logits_processors = out->own.logits_processors.at;
+    out->options.n_logits_processors = out->own.logits_processors.n;
     return HR_OK;
 }
 
@@ -268,7 +270,8 @@ void hr_args_deinit(hr_args *a)
                              &c->logprob_token_ids, &c->bias_ids,          &c->bias_values,
                              &c->api_keys,          &c->served_names,      &c->allowed_origins,
                              &a->bench.headers,     &a->bench.goodput,     &a->bench.hidden_sizes,
-                             &a->bench.vocab_sizes, &a->bench.batch_sizes, &c->choice };
+                             &a->bench.vocab_sizes, &a->bench.batch_sizes, &c->choice,
+                             &c->logits_processors };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) hr_free(lists[i]->at);
     hr_free(a->typed);
     hr_arena_deinit(&a->arena);

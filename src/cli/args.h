@@ -69,6 +69,7 @@ typedef struct hr_cli_command {
     hr_cli_list stop_token_ids, allowed_token_ids, logprob_token_ids; /* of int64_t */
     hr_cli_list bias_ids, bias_values;                                /* of int64_t, of double */
     hr_cli_list api_keys, served_names, allowed_origins;              /* of const char * */
+    hr_cli_list logits_processors;                                    /* of const char * */
     const char *log_format, *generation_config;
     const char *fit_buckets, *dump, *topology, *plugin;
     const char *replay_file; /* positional */

@@ -201,6 +201,9 @@ static hr_status check_client(const hr_args *a)
                        : b->headers.n           ? "--header"
                        : b->serve.http.insecure ? "--insecure"
                                                 : NULL;
+    if (server && a->own.logits_processors.n)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "--logits-processor needs MODEL: a server loads its own when it starts");
     if (!server && flag) return hr_fail(HR_INVALID_ARGUMENT, "%s needs --url", flag);
     return HR_OK;
 }

@@ -26,6 +26,20 @@ static hr_status keep(hr_engine *e, const char **text)
     return *text ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "options");
 }
 
+static hr_status keep_processors(hr_engine *e)
+{
+    size_t n = e->options.n_logits_processors;
+    const char **names = hr_arena_array(&e->arena, n, sizeof *names);
+    if (!names) return hr_fail(HR_RESOURCE_EXHAUSTED, "options");
+    for (size_t i = 0; i < n; i++) {
+        names[i] = e->options.logits_processors[i];
+        if (!names[i]) return hr_fail(HR_INVALID_ARGUMENT, "logits_processors[%zu] is NULL", i);
+        HR_TRY(keep(e, &names[i]));
+    }
+    e->options.logits_processors = names;
+    return HR_OK;
+}
+
 static hr_status keep_options(hr_engine *e, const headrace_options *o)
 {
     if (o->size != sizeof *o)
@@ -50,6 +64,7 @@ static hr_status keep_options(hr_engine *e, const headrace_options *o)
                              &e->options.compile_cache,
                              &e->options.kv_cache_dtype };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) HR_TRY(keep(e, texts[i]));
+    HR_TRY(keep_processors(e));
     if (!e->options.model) return hr_fail(HR_INVALID_ARGUMENT, "no model was named");
     if (e->options.sampler)
         HR_TRY(hr_sampler_kind_parse(hr_str_c(e->options.sampler), &e->sampler));
@@ -144,12 +159,23 @@ static hr_status await_ready(hr_engine *e)
     return st;
 }
 
+static hr_status load_processors(hr_engine *e)
+{
+    hr_processor_limits l = { .vocab = e->shapes.sampler.vocab,
+                              .max_model_len = e->max_model_len,
+                              .rows = e->options.max_num_seqs,
+                              .eos = e->eos,
+                              .n_eos = e->n_eos };
+    return hr_processor_chain_load(&e->options, &l, &e->processors);
+}
+
 hr_status hr_engine_open(hr_engine *e, const headrace_options *o)
 {
     HR_TRY(keep_options(e, o));
     HR_TRY(load_model(e));
     HR_TRY(load_text(e));
-    return hr_engine_resolve(e);
+    HR_TRY(hr_engine_resolve(e));
+    return load_processors(e);
 }
 
 static hr_status start(hr_engine *e, const headrace_options *o)
@@ -220,6 +246,7 @@ void hr_engine_destroy(hr_engine *e)
     hr_thread_join(&e->output_thread);
     hr_reader_destroy(e->reader);
     hr_writer_destroy(e->writer);
+    hr_processor_chain_destroy(e->processors); /* no sequence is left */
     destroy_queues(e);
     hr_ledger_deinit(&e->ledger);
     hr_histogram_deinit(&e->stats.iteration_tokens);

@@ -114,6 +114,7 @@ struct headrace_engine {
     int64_t max_model_len;
     int64_t *eos; /* [n_eos], arena; ids in [0, V) */
     size_t n_eos;
+    hr_processor_chain *processors; /* owned; NULL = none. The engine thread runs them */
     double load_s;
     hr_buf numerics;                /* JSON object, terminated */
     size_t weight_bytes;            /* packed */

@@ -242,7 +242,8 @@ hr_status hr_reader_sequences(hr_reader *t, hr_request *r, hr_seq **first)
                          .grammar = r->grammar.size ? &r->grammar : NULL,
                          .limits = &limits,
                          .eos = e->eos,
-                         .n_eos = e->n_eos };
+                         .n_eos = e->n_eos,
+                         .processors = e->processors };
     hr_seq **end = first;
     for (int64_t i = 0; i < r->sampling.n; i++) {
         spec.choice = (uint32_t)i;

@@ -242,6 +242,10 @@ static void fill_row(hr_engine *e, hr_step_message *m, hr_seq *q, int64_t i)
                           .stop_id = -1,
                           .cached = q->cached,
                           .started_s = q->started_s };
+    if (q->processing.failed) { /* the log has it */
+        row->finish = HR_FINISH_ERROR;
+        return;
+    }
     if (r->status[i] || r->token[i] < 0) {
         hr_log(HR_LOG_WARNING, "engine: req=%llu choice=%u: %s", (unsigned long long)q->request,
                q->choice,

@@ -150,6 +150,11 @@ static hr_status check_greedy(const hr_engine *e)
     const char *mode = e->options.logprobs_mode;
     headrace_sampling s;
     headrace_sampling_init(e, &s);
+    if (e->options.n_logits_processors)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "--logits-processor %s: --sampler greedy has no bias and no mask that it "
+                       "could act by",
+                       e->options.logits_processors[0]);
     if (mode)
         return hr_fail(HR_INVALID_ARGUMENT,
                        "--logprobs-mode %s: --sampler greedy computes no log-probabilities", mode);

@@ -278,10 +278,13 @@ static hr_status run_grammar(hr_runner *r, hr_seq *q)
 static hr_status run_tables(hr_runner *r, const hr_step_plan *plan)
 {
     hr_sampling_inputs *in = r->batch->sampling;
+    int64_t row = 0;
     hr_sampling_inputs_clear_tables(in);
     for (int64_t i = 0; i < plan->n_items; i++) {
         hr_seq *q = plan->items[i].seq;
         if (!plan->items[i].samples) continue;
+        hr_processing_run(q, row++);
+        while (!hr_processing_feed(q, in)) HR_TRY(flush_tables(r));
         while (!hr_sampling_inputs_feed(in, &q->sampling, q->tokens, q->n_prompt, q->n_tokens))
             HR_TRY(flush_tables(r));
         HR_TRY(run_grammar(r, q));

@@ -85,6 +85,7 @@ hr_status hr_seq_create(const hr_seq_spec *spec, hr_seq **out)
     if (!st && spec->choice == 0 && spec->sampling->prompt_logprobs >= 0)
         st = hr_prompt_logprobs_create(spec->request, spec->n_prompt,
                                        spec->sampling->prompt_logprobs, &s->prompt);
+    if (!st) st = hr_processing_begin(spec->processors, s);
     if (st) {
         hr_seq_destroy(s);
         return st;
@@ -97,6 +98,7 @@ void hr_seq_destroy(hr_seq *s)
 {
     if (!s) return;
     if (s->grammar) s->grammar->end(s->grammar_state);
+    hr_processing_end(&s->processing);
     hr_prompt_logprobs_destroy(s->prompt);
     hr_arena_deinit(&s->arena);
     hr_free(s->room);

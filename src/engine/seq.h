@@ -7,6 +7,7 @@
 
 #include "engine/blocks.h"
 #include "engine/messages.h"
+#include "engine/processor.h"
 #include "headrace/headrace.h"
 #include "sampler/sampler.h"
 
@@ -15,7 +16,7 @@ typedef enum hr_finish {
     HR_FINISH_STOP,   /* EOS, a stop id or a stop string */
     HR_FINISH_LENGTH, /* max_tokens or max_model_len */
     HR_FINISH_ABORT,  /* cancelled */
-    HR_FINISH_ERROR,  /* its row held NaN or its masks left nothing */
+    HR_FINISH_ERROR,  /* its row held NaN, its masks left nothing, or a logits processor failed */
 } hr_finish;
 
 typedef enum hr_seq_state { HR_SEQ_WAITING, HR_SEQ_RUNNING, HR_SEQ_ENDED } hr_seq_state;
@@ -54,6 +55,7 @@ struct hr_seq {
     hr_sampler_state sampling;
     const headrace_grammar *grammar; /* borrowed from the request; NULL = none */
     void *grammar_state;             /* owned through it: the choice's own */
+    hr_processing processing;
     int32_t *stop_ids; /* [n_stop]: ids that end it, first the EOS ids (unless ignored) */
     size_t n_stop, n_eos;
     int64_t max_tokens;
@@ -87,6 +89,7 @@ typedef struct hr_seq_spec {
     const hr_sampler_limits *limits;
     const int64_t *eos; /* [n_eos], ids in [0, vocab) */
     size_t n_eos;
+    hr_processor_chain *processors; /* borrowed; NULL = none */
 } hr_seq_spec;
 
 HR_MUST_USE hr_status hr_seq_create(const hr_seq_spec *spec, hr_seq **out);

@@ -138,16 +138,24 @@ static void set_penalties(hr_sampling_inputs *in, int64_t r, const hr_sampler_st
     in->grammar_slot[r] = s->grammar_slot;
 }
 
-static void set_bias(hr_sampling_inputs *in, int64_t r, const hr_sampling *p)
+double hr_sampling_clamp_bias(double x)
 {
+    return fmin(fmax(x, -100.0), 100.0);
+}
+
+static void set_bias(hr_sampling_inputs *in, int64_t r, const hr_sampler_state *s)
+{
+    const hr_sampling *p = s->sampling;
     int32_t *ids = in->bias_ids + r * HR_SAMPLING_MAX_BIAS;
     float *values = in->bias_values + r * HR_SAMPLING_MAX_BIAS;
-    for (size_t i = 0; i < p->n_logit_bias; i++) {
-        ids[i] = (int32_t)p->logit_bias_ids[i];
-        values[i] = (float)fmin(fmax(p->logit_bias_values[i], -100.0), 100.0);
+    size_t n = s->bias.ids ? (size_t)s->bias.n : p->n_logit_bias;
+    for (size_t i = 0; i < n; i++) {
+        ids[i] = s->bias.ids ? s->bias.ids[i] : (int32_t)p->logit_bias_ids[i];
+        values[i] = s->bias.ids ? s->bias.values[i]
+                                : (float)hr_sampling_clamp_bias(p->logit_bias_values[i]);
     }
-    in->bias_count[r] = (int32_t)p->n_logit_bias;
-    if (p->n_logit_bias && in->biased <= r) in->biased = r + 1;
+    in->bias_count[r] = (int32_t)n;
+    if (n && in->biased <= r) in->biased = r + 1;
 }
 
 /* A bad word's last id is banned where the ids before it have just been generated. */
@@ -190,7 +198,7 @@ void hr_sampling_inputs_set_row(hr_sampling_inputs *in, int64_t i, const hr_samp
     mark_filled(in, i);
     set_distribution(in, i, s, n_tokens);
     set_penalties(in, i, s);
-    set_bias(in, i, p);
+    set_bias(in, i, s);
     set_banned(in, i, s, tokens + n_prompt, n_tokens - n_prompt);
     set_wanted(in, i, p->logprobs, p->n_logprob_token_ids);
     if (p->sampling_trace) in->trace[i] = in->greedy[i] ? 1 : 2;
@@ -263,6 +271,15 @@ bool hr_sampling_inputs_feed(hr_sampling_inputs *in, hr_sampler_state *s, const 
 {
     if (s->allowed_slot && !s->allowed_written && !feed_allowed(in, s)) return false;
     return !s->counts_slot || feed_counts(in, s, tokens, n_prompt, n_tokens);
+}
+
+bool hr_sampling_inputs_allowed(hr_sampling_inputs *in, int32_t slot, const uint32_t *words)
+{
+    if (in->n_allowed == HR_TABLE_ROWS) return false;
+    int64_t n = hr_sampler_words(in->options.vocab);
+    memcpy(in->allowed_rows + in->n_allowed * n, words, (size_t)n * sizeof *words);
+    in->allowed_slots[in->n_allowed++] = slot;
+    return true;
 }
 
 uint32_t *hr_sampling_inputs_grammar(hr_sampling_inputs *in, int32_t slot)

@@ -90,8 +90,17 @@ HR_MUST_USE hr_status hr_sampling_check(const hr_sampling *s, const hr_sampler_l
 /* A seed from the system where none was given; the answer reports it. */
 HR_MUST_USE hr_status hr_sampling_draw_seed(hr_sampling *s);
 bool hr_sampling_is_greedy(const hr_sampling *s);
+/* To ±100. */
+double hr_sampling_clamp_bias(double x);
 
 /* ---- one sequence ---------------------------------------------------------------------------- */
+
+/* What is added to logits. */
+typedef struct hr_bias_list {
+    const int32_t *ids; /* [n] each once */
+    const float *values;
+    int32_t n; /* at most HR_SAMPLING_MAX_BIAS */
+} hr_bias_list;
 
 typedef struct hr_sampler_state {
     const hr_sampling *sampling; /* borrowed; outlives the state */
@@ -101,6 +110,7 @@ typedef struct hr_sampler_state {
     int32_t counts_slot;         /* 0 = none; set by hr_sampler_state_set_slots */
     int32_t allowed_slot;        /* 0 = none */
     int32_t grammar_slot;        /* 0 = none; the grammar engine writes that table's rows */
+    hr_bias_list bias;           /* borrowed; in place of the request's unless ids is NULL */
     int64_t counted;             /* tokens already in the counts table; -1 = slot not cleared */
     bool allowed_written;
 } hr_sampler_state;
@@ -244,6 +254,9 @@ void hr_sampling_inputs_clear_tables(hr_sampling_inputs *in);
  * and feed again. */
 HR_MUST_USE bool hr_sampling_inputs_feed(hr_sampling_inputs *in, hr_sampler_state *s,
                                          const int32_t *tokens, int64_t n_prompt, int64_t n_tokens);
+/* Queues a mask for a slot of the allowed table, words u32 [W]. False: full, as above. */
+HR_MUST_USE bool hr_sampling_inputs_allowed(hr_sampling_inputs *in, int32_t slot,
+                                            const uint32_t *words);
 /* Queues a grammar mask for a slot: its words u32 [W], all 0, to be filled before the program runs.
  * NULL: full, as above. */
 HR_MUST_USE uint32_t *hr_sampling_inputs_grammar(hr_sampling_inputs *in, int32_t slot);
