@@ -225,7 +225,7 @@ def sanitizers(totals):
             cmocka(totals, f"asan {name}", [f"build/asan/{name}"], env)
         pytest(totals, "asan pytest", ["tests/e2e", "-m", "sanitize"],
                {**env, "HEADRACE_BIN": "build/asan/headrace"})
-    threaded = [n for n in c_tests("unit") if re.search("pool|plan|queue|engine|api|sync|prefix|preempt|pjrt_cache", n)]
+    threaded = [n for n in c_tests("unit") if re.search("pool|plan|queue|engine|api|sync|prefix|preempt|processor|pjrt_cache", n)]
     if build(totals, "tsan", ["headrace", *threaded]):
         heading("thread sanitizer")
         env = {"TSAN_OPTIONS": "halt_on_error=1", "HEADRACE_SANITIZED": "1", **NO_PLUGINS}

@@ -107,6 +107,9 @@ def ask(server, prompt, **fields):
                                            "return_token_ids": True, "ignore_eos": True, **fields})
 
 
+@pytest.mark.device
+@pytest.mark.sanitize
+@pytest.mark.threads
 def test_streams_and_choices(serve, model):
     server = serve(model, *LIMITS, *processors(f"{STUB}=thirds", TRIGRAM)).ready()
     fields = {"n": 3, "temperature": 1, "seed": 4, "max_tokens": 30}
