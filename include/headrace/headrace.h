@@ -324,7 +324,6 @@ HEADRACE_API const char *headrace_token_bytes(const headrace_engine *e, int64_t 
  * or a headrace_status. What headrace hands over holds during the call, unless it says otherwise.
  */
 #define HEADRACE_LOGITS_PROCESSOR_VERSION 1
-#define HEADRACE_PROCESSOR_API            HEADRACE_API /* of what the processor defines, not the library */
 
 typedef struct headrace_processor_info {
     size_t size;
@@ -380,7 +379,9 @@ typedef struct headrace_logits_processor {
     int (*process)(void *processor, void *state, headrace_processor_row *row);
 } headrace_logits_processor;
 
-/* What a processor's shared object exports; the struct lives as long as the object is loaded. */
+/* What a processor's shared object exports, not the library; the struct lives as long as the object
+ * is loaded. */
+#define HEADRACE_PROCESSOR_API HEADRACE_API
 HEADRACE_PROCESSOR_API const headrace_logits_processor *headrace_logits_processor_get(void);
 
 /* This thread's last failure, a sentence; never NULL. */
