@@ -6,8 +6,8 @@
 #include "text/tokenizer.h"
 
 enum {
-    HR_CHOICES_MAX = 1024,             /* texts */
-    HR_CHOICE_MAX_BYTES = 4096,        /* of one */
+    HR_CHOICES_MAX = 1024,            /* texts */
+    HR_CHOICE_MAX_BYTES = 4096,       /* of one */
     HR_CHOICES_MAX_BYTES = 64 * 1024, /* of all */
 };
 
