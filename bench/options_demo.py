@@ -252,9 +252,9 @@ def run(server):
     return faults + differ + (ledger != begin) + begin[1]
 
 
-def own_server(binary, model):
-    p = subprocess.Popen([binary, "serve", model, "--port", "0", "--max-model-len", "1024",
-                          "--max-num-seqs", "32", "--disable-log-requests"],
+def start_server(binary, model, *flags):
+    """The process and its URL, once it is ready."""
+    p = subprocess.Popen([binary, "serve", model, "--port", "0", "--disable-log-requests", *flags],
                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                          stderr=subprocess.PIPE, text=True)
     log = []
@@ -274,7 +274,8 @@ def main():
     a.add_argument("--binary", default=os.environ.get(
         "HEADRACE_BIN", str(ROOT / "build/release/headrace")), help="for the own server")
     a = a.parse_args()
-    process, url = (None, a.url) if a.url else own_server(a.binary, a.model)
+    process, url = (None, a.url) if a.url else start_server(
+        a.binary, a.model, "--max-model-len", "1024", "--max-num-seqs", "32")
     try:
         return 1 if run(Server(url, a.api_key)) else 0
     finally:

@@ -23,7 +23,7 @@ import statistics
 import subprocess
 import sys
 
-from options_demo import ROOT
+from options_demo import ROOT, start_server
 
 RESULTS = ROOT / "bench/results"
 GOAL = .97  # of greedy's throughput
@@ -44,17 +44,8 @@ EACH = {"greedy, logprobs 5": {"temperature": 0, "logprobs": 5}, "temperature": 
 
 def start(a):
     """The server and its URL."""
-    p = subprocess.Popen([a.headrace, "serve", a.model, "--port", "0", "--max-model-len", "512",
-                          "--max-num-seqs", "16", "--threads", str(a.threads),
-                          "--no-enable-prefix-caching", "--disable-log-requests", *a.serve_flag],
-                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                         stderr=subprocess.PIPE, text=True)
-    log = []
-    for line in p.stderr:
-        log.append(line)
-        if "ready" in line and (found := re.search(r"http://[\d.]+:\d+", line)):
-            return p, found[0]
-    sys.exit(f"the server did not start:\n{''.join(log)}")
+    return start_server(a.headrace, a.model, "--max-model-len", "512", "--max-num-seqs", "16",
+                        "--threads", str(a.threads), "--no-enable-prefix-caching", *a.serve_flag)
 
 
 def processor_seconds(process):

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "text/choices.h"
+#include "unit/byte_vocab.h"
 
 enum { SCRAPS = 200, SPECIAL = 256 + SCRAPS, SIZE = SPECIAL + 1, WORDS = (SIZE + 31) / 32 };
 
@@ -46,13 +47,7 @@ static int setup(void **state)
 {
     (void)state;
     hr_buf json = { 0 };
-    hr_buf_add_c(&json, "{\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
-    unsigned next = 256;
-    for (unsigned b = 0; b < 256; b++) {
-        bool printable = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-        hr_buf_printf(&json, "%s\"\\u%04x\":%u", b ? "," : "", printable ? b : next++, b);
-    }
-    hr_buf_add_c(&json, "}},\"added_tokens\":[");
+    byte_vocab_begin(&json);
     for (unsigned i = 0, number = 0; i < SCRAPS; number++) {
         char word[8];
         size_t n = scrap(number, word);

@@ -12,6 +12,7 @@
 
 #include "base/utf8.h"
 #include "text/tokenizer.h"
+#include "unit/byte_vocab.h"
 
 #define FFFD "\xEF\xBF\xBD"
 enum { SPECIAL = 256, HOLE = 300, LAST = 301 };
@@ -23,14 +24,8 @@ static int setup(void **state)
 {
     (void)state;
     hr_buf json = { 0 };
-    hr_buf_add_c(&json, "{\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
-    unsigned next = 256;
-    for (unsigned b = 0; b < 256; b++) {
-        bool printable = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-        hr_buf_printf(&json, "%s\"\\u%04x\":%u", b ? "," : "", printable ? b : next++, b);
-    }
-    hr_buf_add_c(&json, "}},\"added_tokens\":["
-                        "{\"id\":256,\"content\":\"<end>\",\"special\":true},"
+    byte_vocab_begin(&json);
+    hr_buf_add_c(&json, "{\"id\":256,\"content\":\"<end>\",\"special\":true},"
                         "{\"id\":301,\"content\":\"<w\xE2\x82\xAC>\",\"special\":false}],"
                         "\"pre_tokenizer\":{\"type\":\"ByteLevel\"},"
                         "\"decoder\":{\"type\":\"ByteLevel\"}}");
