@@ -19,6 +19,7 @@
 
 #include "engine/engine_int.h"
 #include "model_files.h"
+#include "unit/byte_vocab.h"
 
 /* ---- malloc, watched ------------------------------------------------------------------------- */
 
@@ -92,10 +93,25 @@ static void set_options(headrace_options *o)
     o->threads = 2;
 }
 
+/* Bytes, then words that nobody writes, up to the model's vocabulary. */
+static void put_tokenizer(void)
+{
+    hr_buf json = { 0 };
+    byte_vocab_begin(&json);
+    for (int id = 256; id < 500; id++)
+        hr_buf_printf(&json, "%s{\"id\":%d,\"content\":\"<%d>\",\"special\":false}",
+                      id > 256 ? "," : "", id, id);
+    hr_buf_add_c(&json, "],\"pre_tokenizer\":{\"type\":\"ByteLevel\"},"
+                        "\"decoder\":{\"type\":\"ByteLevel\"}}");
+    put_text("tokenizer.json", hr_buf_c(&json));
+    hr_buf_deinit(&json);
+}
+
 static int start(void **state)
 {
     if (scratch_setup(state)) return 1;
     put_text("config.json", config);
+    put_tokenizer();
     headrace_options o;
     set_options(&o);
     headrace_engine *e;
@@ -146,6 +162,29 @@ static const headrace_grammar thirds = { .size = sizeof thirds,
 
 /* ---- traffic --------------------------------------------------------------------------------- */
 
+/* What needs the tokenizer, and what may come; not so many at once that nothing is left. */
+static void vary_words(headrace_sampling *s)
+{
+    static const int64_t asked[] = { 1, 99, 499 };
+    static const char *const bad[] = { "a", "bc", "<77>" };
+    static const char *const choice[] = { "yes", "no, never", "maybe", "may" };
+    if (rand() % 4 == 0) {
+        s->logprob_token_ids = asked;
+        s->n_logprob_token_ids = 3;
+    }
+    if (s->allowed_token_ids || s->ignore_eos) return;
+    int which = rand() % 6;
+    if (which < 2) s->grammar = &thirds;
+    if (which == 2 && !s->min_tokens) {
+        s->choice = choice;
+        s->n_choice = 4;
+    }
+    if (which > 3) {
+        s->bad_words = bad;
+        s->n_bad_words = 3;
+    }
+}
+
 static void vary(headrace_sampling *s)
 {
     static const int64_t some[] = { 5, 7, 11, 300 };
@@ -178,8 +217,7 @@ static void vary(headrace_sampling *s)
     }
     if (rand() % 6 == 0) s->n = 2;
     if (rand() % 4 == 0) s->sampling_trace = 1;
-    bool leaves_some = !s->allowed_token_ids && !s->ignore_eos;
-    if (leaves_some && rand() % 3 == 0) s->grammar = &thirds;
+    vary_words(s);
 }
 
 static uint64_t submit(headrace_engine *e)
