@@ -45,7 +45,7 @@ static void add_masses(const float *y, uint32_t which, uint64_t *total, uint64_t
 static void trace_masses(const float *y, int64_t n, float cut, int32_t id, float out[2])
 {
     uint64_t total = 0, spread = 0, own = 0;
-    vf least = v_set1(cut > (float)HR_MASS_LEAST ? cut : (float)HR_MASS_LEAST);
+    vf least = v_set1(row_least(cut));
     for (int64_t i = 0; i < n; i += V_LANES)
         add_masses(y + i, vm_bits(v_le(least, row_load(y, i, n))), &total, &spread);
     if (id >= 0 && id < n && y[id] >= cut) own = hr_exact_mass((double)y[id]);
