@@ -49,7 +49,9 @@ foreach(isa ${HR_ISA_LIST})
     file(GLOB own CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cpu/kernels/*_${isa}.c)
     if(families OR own)
         add_library(kernels_${isa} OBJECT ${families} ${own})
-        target_compile_options(kernels_${isa} PRIVATE ${HR_ISA_${isa}})
+        # -O3 whatever the build's own level: at -O2 gcc leaves a tile's accumulators in memory.
+        target_compile_options(kernels_${isa} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-O3>
+                                                      ${HR_ISA_${isa}})
         target_compile_definitions(kernels_${isa} PRIVATE HR_ISA=${isa} HR_ISA_IS_${isa}=1)
         if(HR_SANITIZE MATCHES "undefined")
             # The linear tiles are one inlined body per format and row count: with a check before

@@ -25,7 +25,7 @@ static bool same_rows(const hr_node *a, const hr_node *b)
 
 bool hr_plan_needs_prep(const hr_node *n)
 {
-    return hr_linear_prep_row(n, n->in[1]->weight->format) > 0;
+    return hr_linear_prep_bytes(n, n->in[1]->weight->format, 1) > 0;
 }
 
 /* The linears of one step must agree on what prep makes. */

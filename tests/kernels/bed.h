@@ -95,8 +95,8 @@ static inline void bed_make(const op_case *c, bed *b)
         b->out[i] = bed_alloc(b->out_bytes[i]);
     }
     if (c->op == HR_OP_linear) {
-        size_t row = hr_linear_prep_row(b->node, b->weight.format);
-        b->prep = bed_alloc(row * (size_t)c->in[0].shape.dim[0]);
+        int64_t rows = c->in[0].shape.dim[0];
+        b->prep = bed_alloc(hr_linear_prep_bytes(b->node, b->weight.format, rows));
     }
     b->scratch = bed_alloc(HR_KERNEL_SCRATCH);
 }
@@ -128,9 +128,9 @@ static inline void bed_call(const bed *b, hr_isa isa, hr_kernel_args *a, int64_t
 {
     const hr_kernel *k = hr_kernel_lookup(b->c->op, isa), *prep = hr_kernel_linear_prep(isa);
     int64_t items = k->items(b->node, b->c->live);
-    if (b->c->op == HR_OP_linear && hr_linear_prep_row(b->node, b->weight.format))
+    if (b->c->op == HR_OP_linear && hr_linear_prep_bytes(b->node, b->weight.format, 1))
         prep->fn(a, 0, prep->items(b->node, b->c->live));
-    if (!b->prep || !hr_linear_prep_row(b->node, b->weight.format)) a->prep = NULL;
+    if (!b->prep || !hr_linear_prep_bytes(b->node, b->weight.format, 1)) a->prep = NULL;
     for (int64_t i = 0; i < items; i += step) k->fn(a, i, i + step < items ? i + step : items);
 }
 

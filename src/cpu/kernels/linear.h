@@ -26,19 +26,32 @@ static inline hr_linear_kind hr_linear_kind_of(const hr_node *n, hr_format f)
     return HR_LINEAR_FLOAT;
 }
 
-/* Sums of int8 rows: one per 16 k, then the sum of the whole row. */
-static inline int64_t hr_linear_sums(int64_t k)
-{
-    return (k + 15) / 16 + 1;
-}
+/* What prep makes of 8 neighbouring rows and one group of 32 k: everything that a tile broadcasts
+ * beside the rows themselves, so that it lies at constant distances from one pointer. */
+enum { HR_ROW_BLOCK = 8 };
+typedef struct hr_row_block {
+    float scale[HR_ROW_BLOCK];
+    int32_t all[HR_ROW_BLOCK];     /* sum of the row's 32 */
+    float all_f[HR_ROW_BLOCK];     /* the same number: at most 2^12 */
+    int32_t half[2][HR_ROW_BLOCK]; /* sums of its first and second 16 */
+} hr_row_block;
 
-/* Bytes of prep per row; 0 = the rows are used as they are. */
-static inline size_t hr_linear_prep_row(const hr_node *n, hr_format f)
+/* Bytes of prep for `rows` rows; 0 = they are used as they are.
+ *   INT8_GROUP  hr_row_block [ceil(rows / 8)][k / 32]
+ *   INT8_ROW    int32 [rows]: sum of the whole row
+ *   FLOAT       f32 [rows][k], unless they are f32 */
+static inline size_t hr_linear_prep_bytes(const hr_node *n, hr_format f, int64_t rows)
 {
     const hr_value *x = n->in[0];
     int64_t k = x->shape.dim[x->shape.rank - 1];
-    if (hr_linear_kind_of(n, f) != HR_LINEAR_FLOAT) return (size_t)hr_linear_sums(k) * 4;
-    return x->dtype == HR_DTYPE_F32 ? 0 : (size_t)k * 4;
+    switch (hr_linear_kind_of(n, f)) {
+    case HR_LINEAR_INT8_GROUP:
+        return (size_t)((rows + HR_ROW_BLOCK - 1) / HR_ROW_BLOCK * (k / HR_PACK_GROUP)) *
+               sizeof(hr_row_block);
+    case HR_LINEAR_INT8_ROW: return (size_t)rows * sizeof(int32_t);
+    case HR_LINEAR_FLOAT: return x->dtype == HR_DTYPE_F32 ? 0 : (size_t)(rows * k) * sizeof(float);
+    }
+    return 0;
 }
 
 #endif

@@ -87,6 +87,14 @@ ALWAYS cols_i i_add(cols_i a, cols_i b)
 {
     return (cols_i){ { _mm256_add_epi32(a.v[0], b.v[0]), _mm256_add_epi32(a.v[1], b.v[1]) } };
 }
+ALWAYS cols_i i_sub(cols_i a, cols_i b)
+{
+    return (cols_i){ { _mm256_sub_epi32(a.v[0], b.v[0]), _mm256_sub_epi32(a.v[1], b.v[1]) } };
+}
+ALWAYS cols_i i_shl(cols_i a, int bits)
+{
+    return (cols_i){ { _mm256_slli_epi32(a.v[0], bits), _mm256_slli_epi32(a.v[1], bits) } };
+}
 ALWAYS cols_i i_mul(cols_i a, cols_i b)
 {
     return (cols_i){ { _mm256_mullo_epi32(a.v[0], b.v[0]), _mm256_mullo_epi32(a.v[1], b.v[1]) } };

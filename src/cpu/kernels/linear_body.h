@@ -30,11 +30,13 @@ enum {
 
 /* Rows that a tile starts at, and what belongs to them. */
 typedef struct rows {
-    const float *f;      /* [.., k] f32 rows */
-    const int8_t *q;     /* [.., k] int8 rows */
-    const float *scale;  /* [.., scales] */
-    const int32_t *sums; /* [.., hr_linear_sums(k)] */
-    int64_t k, scales, n_sums;
+    const float *f;             /* [.., k] f32 rows */
+    const int8_t *q;            /* [.., k] int8 rows */
+    const float *scale;         /* INT8_ROW: [..] */
+    const int32_t *sum;         /* INT8_ROW: [..] */
+    const hr_row_block *blocks; /* INT8_GROUP: [k / 32], of the block that the first row is in */
+    int lane;                   /* of the first row in its block; a tile stays in one block */
+    int64_t k;
 } rows;
 
 typedef struct tile_job {
@@ -52,6 +54,7 @@ typedef void (*tile_fn)(const tile_job *j, int n_rows);
  * of the next without a gap. */
 ALWAYS void prefetch_share(const tile_job *j, int64_t g, size_t share)
 {
+    if (!j->ahead) return;
     const uint8_t *at = j->panel + j->ahead + (size_t)g * share;
     for (size_t i = 0; i < share; i += 64) __builtin_prefetch(at + i, 0, 3);
 }
@@ -73,118 +76,11 @@ ALWAYS const uint8_t *scale_block(hr_pack_form form, const tile_job *j, int64_t 
 
 /* ---- int8 rows, one scale per group --------------------------------------------------------- */
 
-/* A symmetric or affine group: t of pack.h out of the group's integer and sum. */
-ALWAYS cols_f combine(hr_pack_form form, const uint8_t *s, int64_t g, cols_i i, int32_t sum)
+/* Σ code · x less zero · Σ x: a zero is a power of two or nothing. */
+ALWAYS cols_i less_zero(hr_pack_form form, cols_i codes, int32_t sum)
 {
-    cols_f d = f_load_f16(s);
-    if (form.groups_per_scale == 1) {
-        if (form.scale_bytes == 32) return f_mul(d, f_from_i(i));
-        return f_fma(d, f_from_i(i), f_mul(f_load_f16(s + 32), f_set1((float)sum)));
-    }
-    const uint8_t *sc = s + 64 + g % HR_PACK_SUPER * 32;
-    cols_f m = f_from_i(i_mul(i_load_u8(sc + 16), i_set1(sum)));
-    return f_fma(d, f_from_i(i_mul(i_load_u8(sc), i)), f_mul(f_load_f16(s + 32), m));
-}
-
-ALWAYS void group_q6_k(const tile_job *j, int R, int64_t g, cols_f *acc)
-{
-    const hr_pack_form form = hr_pack_form_of(HR_FORMAT_Q6_K);
-    const uint8_t *codes = j->panel + (size_t)g * form.group_bytes, *s = scale_block(form, j, g);
-    cols_i low[MOST_ROWS], high[MOST_ROWS];
-    for (int r = 0; r < R; r++) {
-        const int32_t *sums = j->x.sums + r * j->x.n_sums + 2 * g;
-        low[r] = i_set1(-form.zero * sums[0]);
-        high[r] = i_set1(-form.zero * sums[1]);
-    }
-    dot_half(form, codes, 0, j->x.q + g * G, j->x.k, R, low);
-    dot_half(form, codes, 1, j->x.q + g * G, j->x.k, R, high);
-    cols_f d = f_load_f16(s);
-    s += 32 + g % HR_PACK_SUPER * 32;
-    for (int r = 0; r < R; r++) {
-        cols_i i = i_add(i_mul(i_load_i8(s), low[r]), i_mul(i_load_i8(s + 16), high[r]));
-        cols_f xs = f_set1(j->x.scale[r * j->x.scales + g]);
-        acc[r] = f_fma(xs, f_mul(d, f_from_i(i)), acc[r]);
-    }
-}
-
-ALWAYS void group_int8(hr_format f, const tile_job *j, int R, int64_t g, cols_f *acc)
-{
-    const hr_pack_form form = hr_pack_form_of(f);
-    const uint8_t *codes = j->panel + (size_t)g * form.group_bytes, *s = scale_block(form, j, g);
-    cols_i i[MOST_ROWS];
-    int32_t sum[MOST_ROWS];
-    for (int r = 0; r < R; r++) {
-        const int32_t *sums = j->x.sums + r * j->x.n_sums + 2 * g;
-        sum[r] = sums[0] + sums[1];
-        i[r] = i_set1(-form.zero * sum[r]);
-    }
-    dot_half(form, codes, 0, j->x.q + g * G, j->x.k, R, i);
-    dot_half(form, codes, 1, j->x.q + g * G, j->x.k, R, i);
-    for (int r = 0; r < R; r++) {
-        cols_f xs = f_set1(j->x.scale[r * j->x.scales + g]);
-        acc[r] = f_fma(xs, combine(form, s, g, i[r], sum[r]), acc[r]);
-    }
-}
-
-ALWAYS void tile_int8_group(hr_format f, const tile_job *j, int R)
-{
-    const hr_pack_form form = hr_pack_form_of(f);
-    if (!form.groups_per_scale) return; /* dense and I8C never come here: hr_linear_kind_of */
-    cols_f acc[MOST_ROWS];
-    for (int r = 0; r < R; r++) acc[r] = f_set1(0);
-    for (int64_t g = 0; g < j->x.k / G; g++) {
-        prefetch_share(j, g, share_of(f));
-        if (f == HR_FORMAT_Q6_K) group_q6_k(j, R, g, acc);
-        else group_int8(f, j, R, g, acc);
-    }
-    for (int r = 0; r < R; r++) f_store(j->out[r], acc[r]);
-}
-
-/* ---- int8 rows, one scale per row: I8C ------------------------------------------------------ */
-
-ALWAYS void tile_int8_row(const tile_job *j, int R)
-{
-    const hr_pack_form form = hr_pack_form_of(HR_FORMAT_I8C);
-    const rows *x = &j->x;
-    cols_i i[MOST_ROWS];
-    /* Sums of code · x may pass 2^31 before the zero point is taken off; the arithmetic wraps and
-     * the difference, which fits, is exact. */
-    for (int r = 0; r < R; r++) i[r] = i_set1(-form.zero * x->sums[r * x->n_sums + x->n_sums - 1]);
-    int64_t g = 0;
-    for (; g < x->k / G; g++) {
-        const uint8_t *codes = j->panel + (size_t)g * form.group_bytes;
-        prefetch_share(j, g, form.group_bytes);
-        dot_half(form, codes, 0, x->q + g * G, x->k, R, i);
-        dot_half(form, codes, 1, x->q + g * G, x->k, R, i);
-    }
-    if (x->k % G) {
-        int8_t tail[MOST_ROWS][G] = { 0 };
-        for (int r = 0; r < R; r++) memcpy(tail[r], x->q + r * x->k + g * G, (size_t)(x->k % G));
-        const uint8_t *codes = j->panel + (size_t)g * form.group_bytes;
-        dot_half(form, codes, 0, tail[0], G, R, i);
-        dot_half(form, codes, 1, tail[0], G, R, i);
-    }
-    cols_f scale = f_load_f32(j->panel + j->scales_at);
-    for (int r = 0; r < R; r++)
-        f_store(j->out[r], f_mul(f_mul(f_from_i(i[r]), f_set1(x->scale[r * x->scales])), scale));
-}
-
-/* ---- float rows ----------------------------------------------------------------------------- */
-
-ALWAYS cols_f dense_load(hr_format f, const uint8_t *panel, int64_t k)
-{
-    if (f == HR_FORMAT_F32) return f_load_f32(panel + k * C * 4);
-    if (f == HR_FORMAT_F16) return f_load_f16(panel + k * C * 2);
-    return f_load_bf16(panel + k * C * 2);
-}
-
-ALWAYS void block_dense(hr_format f, const tile_job *j, int R, int64_t from, int64_t to,
-                        cols_f *part)
-{
-    for (int64_t k = from; k < to; k++) {
-        cols_f w = dense_load(f, j->panel, k);
-        for (int r = 0; r < R; r++) part[r] = f_madd(f_set1(j->x.f[r * j->x.k + k]), w, part[r]);
-    }
+    if (!form.zero) return codes;
+    return i_sub(codes, i_shl(i_set1(sum), __builtin_ctz(form.zero)));
 }
 
 /* Scale of the first and second 16 k of group g, and its minimum, as f32 per column. The products
@@ -211,6 +107,111 @@ ALWAYS void group_affine(hr_format f, const tile_job *j, int64_t g, cols_f scale
     } else {
         scale[0] = scale[1] = f_mul(d, f_from_i(i_load_u8(sc)));
         *min = f_mul(f_load_f16(s + 32), f_from_i(i_load_u8(sc + 16)));
+    }
+}
+
+ALWAYS void group_q6_k(const tile_job *j, int R, int64_t g, cols_f *acc)
+{
+    const hr_pack_form form = hr_pack_form_of(HR_FORMAT_Q6_K);
+    const uint8_t *codes = j->panel + (size_t)g * form.group_bytes, *s = scale_block(form, j, g);
+    cols_i low[MOST_ROWS], high[MOST_ROWS];
+    for (int r = 0; r < R; r++) low[r] = high[r] = i_set1(0);
+    dot_half(form, codes, 0, j->x.q + g * G, j->x.k, R, low);
+    dot_half(form, codes, 1, j->x.q + g * G, j->x.k, R, high);
+    const hr_row_block *b = j->x.blocks + g;
+    const int lane = j->x.lane;
+    cols_f d = f_load_f16(s), sc[2];
+    for (int h = 0; h < 2; h++)
+        sc[h] = f_from_i(i_load_i8(s + 32 + g % HR_PACK_SUPER * 32 + h * 16));
+    /* Products and their sum are integers of at most 2^24: f32 holds them exactly. */
+    for (int r = 0; r < R; r++) {
+        cols_f first = f_from_i(less_zero(form, low[r], b->half[0][lane + r]));
+        cols_f second = f_from_i(less_zero(form, high[r], b->half[1][lane + r]));
+        cols_f t = f_mul(d, f_fma(sc[1], second, f_mul(sc[0], first)));
+        acc[r] = f_fma(f_set1(b->scale[lane + r]), t, acc[r]);
+    }
+}
+
+ALWAYS void group_int8(hr_format f, const tile_job *j, int R, int64_t g, cols_f *acc)
+{
+    const hr_pack_form form = hr_pack_form_of(f);
+    const uint8_t *codes = j->panel + (size_t)g * form.group_bytes;
+    const bool has_min = form.scale_bytes != 32;
+    /* d · sc and m · mn of pack.h are exact: they round once, with the integer. */
+    cols_f scale[2], min;
+    group_affine(f, j, g, scale, &min);
+    cols_i i[MOST_ROWS];
+    for (int r = 0; r < R; r++) i[r] = i_set1(0);
+    dot_half(form, codes, 0, j->x.q + g * G, j->x.k, R, i);
+    dot_half(form, codes, 1, j->x.q + g * G, j->x.k, R, i);
+    const hr_row_block *b = j->x.blocks + g;
+    const int lane = j->x.lane;
+    for (int r = 0; r < R; r++) {
+        cols_f exact = f_from_i(less_zero(form, i[r], b->all[lane + r])), t;
+        if (has_min) t = f_fma(scale[0], exact, f_mul(min, f_set1(b->all_f[lane + r])));
+        else t = f_mul(scale[0], exact);
+        acc[r] = f_fma(f_set1(b->scale[lane + r]), t, acc[r]);
+    }
+}
+
+ALWAYS void tile_int8_group(hr_format f, const tile_job *j, int R)
+{
+    const hr_pack_form form = hr_pack_form_of(f);
+    if (!form.groups_per_scale) return; /* dense and I8C never come here: hr_linear_kind_of */
+    cols_f acc[MOST_ROWS];
+    for (int r = 0; r < R; r++) acc[r] = f_set1(0);
+    for (int64_t g = 0; g < j->x.k / G; g++) {
+        prefetch_share(j, g, share_of(f));
+        if (f == HR_FORMAT_Q6_K) group_q6_k(j, R, g, acc);
+        else group_int8(f, j, R, g, acc);
+    }
+    for (int r = 0; r < R; r++) f_store(j->out[r], acc[r]);
+}
+
+/* ---- int8 rows, one scale per row: I8C ------------------------------------------------------ */
+
+ALWAYS void tile_int8_row(const tile_job *j, int R)
+{
+    const hr_pack_form form = hr_pack_form_of(HR_FORMAT_I8C);
+    const rows *x = &j->x;
+    cols_i i[MOST_ROWS];
+    /* Sums of code · x may pass 2^31 before the zero point is taken off; the arithmetic wraps and
+     * the difference, which fits, is exact. */
+    for (int r = 0; r < R; r++) i[r] = less_zero(form, i_set1(0), x->sum[r]);
+    int64_t g = 0;
+    for (; g < x->k / G; g++) {
+        const uint8_t *codes = j->panel + (size_t)g * form.group_bytes;
+        prefetch_share(j, g, form.group_bytes);
+        dot_half(form, codes, 0, x->q + g * G, x->k, R, i);
+        dot_half(form, codes, 1, x->q + g * G, x->k, R, i);
+    }
+    if (x->k % G) {
+        int8_t tail[MOST_ROWS][G] = { 0 };
+        for (int r = 0; r < R; r++) memcpy(tail[r], x->q + r * x->k + g * G, (size_t)(x->k % G));
+        const uint8_t *codes = j->panel + (size_t)g * form.group_bytes;
+        dot_half(form, codes, 0, tail[0], G, R, i);
+        dot_half(form, codes, 1, tail[0], G, R, i);
+    }
+    cols_f scale = f_load_f32(j->panel + j->scales_at);
+    for (int r = 0; r < R; r++)
+        f_store(j->out[r], f_mul(f_mul(f_from_i(i[r]), f_set1(x->scale[r])), scale));
+}
+
+/* ---- float rows ----------------------------------------------------------------------------- */
+
+ALWAYS cols_f dense_load(hr_format f, const uint8_t *panel, int64_t k)
+{
+    if (f == HR_FORMAT_F32) return f_load_f32(panel + k * C * 4);
+    if (f == HR_FORMAT_F16) return f_load_f16(panel + k * C * 2);
+    return f_load_bf16(panel + k * C * 2);
+}
+
+ALWAYS void block_dense(hr_format f, const tile_job *j, int R, int64_t from, int64_t to,
+                        cols_f *part)
+{
+    for (int64_t k = from; k < to; k++) {
+        cols_f w = dense_load(f, j->panel, k);
+        for (int r = 0; r < R; r++) part[r] = f_madd(f_set1(j->x.f[r * j->x.k + k]), w, part[r]);
     }
 }
 
@@ -340,13 +341,15 @@ static void finish(const hr_kernel_args *a, int64_t row, int64_t panel, const fl
 
 ALWAYS rows rows_of(const hr_kernel_args *a)
 {
-    const hr_value *x = a->node->in[0], *scale = a->node->in[4];
     rows r = { .q = a->in[0], .k = a->packed->k };
-    r.f = x->dtype == HR_DTYPE_F32 ? a->in[0] : a->prep;
-    r.sums = a->prep;
-    r.n_sums = hr_linear_sums(r.k);
-    r.scale = a->in[4];
-    r.scales = scale ? scale->shape.dim[1] : 0;
+    switch (hr_linear_kind_of(a->node, a->packed->format)) {
+    case HR_LINEAR_FLOAT: r.f = a->node->in[0]->dtype == HR_DTYPE_F32 ? a->in[0] : a->prep; break;
+    case HR_LINEAR_INT8_GROUP: r.blocks = a->prep; break;
+    case HR_LINEAR_INT8_ROW:
+        r.sum = a->prep;
+        r.scale = a->in[4];
+        break;
+    }
     return r;
 }
 
@@ -354,8 +357,10 @@ ALWAYS rows rows_from(rows x, int64_t row)
 {
     x.f = x.f ? x.f + row * x.k : NULL;
     x.q += row * x.k;
-    x.scale = x.scale ? x.scale + row * x.scales : NULL;
-    x.sums = x.sums ? x.sums + row * x.n_sums : NULL;
+    x.scale = x.scale ? x.scale + row : NULL;
+    x.sum = x.sum ? x.sum + row : NULL;
+    x.blocks = x.blocks ? x.blocks + row / HR_ROW_BLOCK * (x.k / G) : NULL;
+    x.lane = (int)(row % HR_ROW_BLOCK);
     return x;
 }
 
@@ -435,17 +440,23 @@ ALWAYS void linear_items(const hr_kernel_args *a, int64_t from, int64_t to)
 
 /* ---- prep: items are rows ------------------------------------------------------------------- */
 
-static void prep_sums(const int8_t *q, int64_t k, int32_t *sums)
+static int32_t sum_of(const int8_t *q, int64_t n)
 {
-    int32_t total = 0;
-    for (int64_t i = 0; i < k; i += 16) {
-        int32_t s = 0;
-        int64_t n = k - i < 16 ? k - i : 16;
-        for (int64_t c = 0; c < n; c++) s += q[i + c];
-        *sums++ = s;
-        total += s;
+    int32_t sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += q[i];
+    return sum;
+}
+
+static void prep_groups(const int8_t *q, const float *scale, int64_t k, hr_row_block *b, int lane)
+{
+    enum { HALF = G / 2 };
+    for (int64_t g = 0; g < k / G; g++, q += G, b++) {
+        b->scale[lane] = scale[g];
+        b->half[0][lane] = sum_of(q, HALF);
+        b->half[1][lane] = sum_of(q + HALF, HALF);
+        b->all[lane] = b->half[0][lane] + b->half[1][lane];
+        b->all_f[lane] = (float)b->all[lane];
     }
-    *sums = total;
 }
 
 static void prep_float(const hr_kernel_args *a, int64_t row, int64_t k, float *to)
@@ -469,12 +480,17 @@ static void prep_float(const hr_kernel_args *a, int64_t row, int64_t k, float *t
 ALWAYS void prep_items(const hr_kernel_args *a, int64_t from, int64_t to)
 {
     int64_t k = a->packed->k;
-    bool floats = hr_linear_kind_of(a->node, a->packed->format) == HR_LINEAR_FLOAT;
+    const int8_t *q = a->in[0];
     for (int64_t row = from; row < to; row++)
-        if (floats) prep_float(a, row, k, (float *)a->prep + row * k);
-        else
-            prep_sums((const int8_t *)a->in[0] + row * k, k,
-                      (int32_t *)a->prep + row * hr_linear_sums(k));
+        switch (hr_linear_kind_of(a->node, a->packed->format)) {
+        case HR_LINEAR_FLOAT: prep_float(a, row, k, (float *)a->prep + row * k); break;
+        case HR_LINEAR_INT8_GROUP:
+            prep_groups(q + row * k, (const float *)a->in[4] + row * (k / G), k,
+                        (hr_row_block *)a->prep + row / HR_ROW_BLOCK * (k / G),
+                        (int)(row % HR_ROW_BLOCK));
+            break;
+        case HR_LINEAR_INT8_ROW: ((int32_t *)a->prep)[row] = sum_of(q + row * k, k); break;
+        }
 }
 
 #endif
