@@ -35,20 +35,30 @@ file(GLOB HR_CLI_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.c)
 
 # Kernels. A family in kernels/family/ is written once on vec.h and compiled per ISA; a file named
 # *_<isa>.c in kernels/ is written for that ISA alone. The flags are those of the path, no more.
+# An ISA that extends another brings its own files only (table.c).
 set(HR_ISA_scalar "")
 set(HR_ISA_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(HR_ISA_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx2 -mfma -mf16c
                   -mbmi2 -mprefer-vector-width=512)
+set(HR_ISA_neon "")
+set(HR_ISA_neon_dotprod -march=armv8.2-a+dotprod)
 set(HR_ISA_LIST scalar)
+set(HR_ISA_EXTENSIONS "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(APPEND HR_ISA_LIST avx2 avx512)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    list(APPEND HR_ISA_LIST neon)
+    list(APPEND HR_ISA_EXTENSIONS neon_dotprod)
 endif()
 file(GLOB families CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cpu/kernels/family/*.c)
 set(HR_KERNEL_OBJECTS "")
-foreach(isa ${HR_ISA_LIST})
+foreach(isa ${HR_ISA_LIST} ${HR_ISA_EXTENSIONS})
     file(GLOB own CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cpu/kernels/*_${isa}.c)
-    if(families OR own)
-        add_library(kernels_${isa} OBJECT ${families} ${own})
+    if(isa IN_LIST HR_ISA_LIST)
+        list(APPEND own ${families})
+    endif()
+    if(own)
+        add_library(kernels_${isa} OBJECT ${own})
         # -O3 whatever the build's own level: at -O2 gcc leaves a tile's accumulators in memory.
         target_compile_options(kernels_${isa} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-O3>
                                                       ${HR_ISA_${isa}})

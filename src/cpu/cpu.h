@@ -18,7 +18,7 @@ typedef enum hr_cpu_weights {
 
 typedef struct hr_cpu_options {
     int threads;     /* compute threads, the caller's included; 0 = hr_cpu_thread_limit() */
-    const char *isa; /* "scalar", "avx2", "avx512"; NULL = HEADRACE_ISA, else the best there is */
+    const char *isa; /* "scalar", "avx2", … (isa.h); NULL = HEADRACE_ISA, else the best there is */
     hr_cpu_pages pages; /* of weights, slab and buffers */
     hr_cpu_weights weights;
 } hr_cpu_options;

@@ -3,11 +3,18 @@
  * Runs once, when the backend is created. A path is offered only when CPUID lists every
  * instruction that its files are compiled with, and XGETBV says that the operating system saves
  * the registers: a processor with AVX512 under a kernel without it must take AVX2. Sources: Intel
- * SDM vol. 2 CPUID (leaves 1 and 7), vol. 1 chapter 13 (XCR0 bits). */
+ * SDM vol. 2 CPUID (leaves 1 and 7), vol. 1 chapter 13 (XCR0 bits). On 64-bit Arm the kernel tells
+ * by getauxval what a program may use. */
 #include "cpu/isa.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define NOT_HERE(isa)                                                                              \
+    static bool available_##isa(void)                                                              \
+    {                                                                                              \
+        return false;                                                                              \
+    }
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -71,18 +78,36 @@ void hr_isa_relax(void)
 {
     __builtin_ia32_pause();
 }
+NOT_HERE(neon)
+NOT_HERE(neon_dotprod)
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+static bool available_neon(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_ASIMD;
+}
+static bool available_neon_dotprod(void)
+{
+    return available_neon() && getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+}
+/* YIELD costs nothing on the processors there are; ISB holds this one up for as long as PAUSE
+ * would. */
+void hr_isa_relax(void)
+{
+    __asm__ volatile("isb" ::: "memory");
+}
+NOT_HERE(avx2)
+NOT_HERE(avx512)
 #else
 void hr_isa_relax(void)
 {
 }
-static bool available_avx2(void)
-{
-    return false;
-}
-static bool available_avx512(void)
-{
-    return false;
-}
+NOT_HERE(avx2)
+NOT_HERE(avx512)
+NOT_HERE(neon)
+NOT_HERE(neon_dotprod)
 #endif
 
 static bool available_scalar(void)

@@ -8,9 +8,11 @@
 #include "base/status.h"
 
 #define HR_ISA_LIST(X)                                                                             \
-    X(scalar) /* plain C for the baseline of the architecture */                                   \
-    X(avx2)   /* AVX2, FMA, F16C, BMI2 */                                                          \
-    X(avx512) /* AVX512 F BW DQ VL VNNI */
+    X(scalar)       /* plain C for the baseline of the architecture */                             \
+    X(avx2)         /* AVX2, FMA, F16C, BMI2 */                                                    \
+    X(avx512)       /* AVX512 F BW DQ VL VNNI */                                                   \
+    X(neon)         /* what every 64-bit Arm has */                                                \
+    X(neon_dotprod) /* SDOT and UDOT besides */
 
 typedef enum hr_isa {
 #define HR_ISA_ENUM(name) HR_ISA_##name,

@@ -88,9 +88,7 @@ static void check_isa(const char *isa)
 
 static void test_isa(void **state)
 {
-    hr_isa isa = *(const hr_isa *)*state;
-    if (!hr_isa_available(isa)) skip();
-    check_isa(hr_isa_name(isa));
+    check_isa(hr_isa_name(*(const hr_isa *)*state));
 }
 
 /* Every op has a row here, or a test in test_sampler_ops.py. */
@@ -111,14 +109,17 @@ static void test_table_is_complete(void **state)
     }
 }
 
+/* One test per instruction set of this machine. */
 int main(void)
 {
-    static hr_isa isas[] = { HR_ISA_scalar, HR_ISA_avx2, HR_ISA_avx512 };
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table_is_complete),
-        { "scalar", test_isa, NULL, NULL, &isas[0] },
-        { "avx2", test_isa, NULL, NULL, &isas[1] },
-        { "avx512", test_isa, NULL, NULL, &isas[2] },
-    };
+    hr_isa isas[HR_ISA_COUNT];
+    struct CMUnitTest tests[1 + HR_ISA_COUNT] = { cmocka_unit_test(test_table_is_complete) };
+    size_t n = 1;
+    for (int i = 0; i < HR_ISA_COUNT; i++) {
+        isas[i] = (hr_isa)i;
+        if (hr_isa_available(isas[i]))
+            tests[n++] =
+                (struct CMUnitTest){ hr_isa_name(isas[i]), test_isa, NULL, NULL, &isas[i] };
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

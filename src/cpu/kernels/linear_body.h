@@ -8,6 +8,7 @@
  *   codes_load            quad j of a group, of either container
  *   codes_column          the i-th k of the quad as cols_i
  *   dot_half              adds 16 k of a group's products to one cols_i per row
+ *   DOT_ZERO(form)        if other than form.zero: what dot_half leaves to be taken off each code
  *   MOST_ROWS             rows of the largest tile
  * Every formula of pack.h stands here and nowhere else, so that paths agree to the bit. A tile is
  * one panel times a constant number of rows: the functions below are inlined into one body per
@@ -21,6 +22,9 @@
 #include "cpu/kernels/linear.h"
 
 #define ALWAYS static inline __attribute__((always_inline))
+#ifndef DOT_ZERO
+#define DOT_ZERO(form) (form).zero
+#endif
 
 enum {
     C = HR_PACK_COLUMNS,
@@ -79,8 +83,9 @@ ALWAYS const uint8_t *scale_block(hr_pack_form form, const tile_job *j, int64_t 
 /* Σ code · x less zero · Σ x: a zero is a power of two or nothing. */
 ALWAYS cols_i less_zero(hr_pack_form form, cols_i codes, int32_t sum)
 {
-    if (!form.zero) return codes;
-    return i_sub(codes, i_shl(i_set1(sum), __builtin_ctz(form.zero)));
+    const unsigned zero = DOT_ZERO(form);
+    if (!zero) return codes;
+    return i_sub(codes, i_shl(i_set1(sum), __builtin_ctz(zero)));
 }
 
 /* Scale of the first and second 16 k of group g, and its minimum, as f32 per column. The products

@@ -111,13 +111,20 @@ static inline int64_t grain_PANELS(const hr_node *n, const int64_t *live, int32_
 #define HR_K(op, items, cost, place)                                                               \
     void hr_kernel_##op##_scalar(const hr_kernel_args *a, int64_t from, int64_t to);               \
     void hr_kernel_##op##_avx2(const hr_kernel_args *a, int64_t from, int64_t to);                 \
-    void hr_kernel_##op##_avx512(const hr_kernel_args *a, int64_t from, int64_t to);
+    void hr_kernel_##op##_avx512(const hr_kernel_args *a, int64_t from, int64_t to);               \
+    void hr_kernel_##op##_neon(const hr_kernel_args *a, int64_t from, int64_t to);
 #include "cpu/kernels/kernels.def"
 #undef HR_K
 
 #define ROW(op, isa, rule, cost, place)                                                            \
     [HR_ISA_##isa][HR_OP_##op] = { hr_kernel_##op##_##isa, items_##rule,     grain_##rule, cost,   \
                                    HR_PLACE_##place,       IS_OWN_ROW_##rule },
+/* Of a path that extends another: its own linear, on the other's terms. */
+#define LINEAR(isa)                                                                                \
+    [HR_ISA_##isa][HR_OP_linear] = { hr_kernel_linear_##isa, items_PANELS, grain_PANELS, 1,        \
+                                     HR_PLACE_APART,         false }
+void hr_kernel_linear_neon_dotprod(const hr_kernel_args *a, int64_t from, int64_t to);
+
 static const hr_kernel kernels[HR_ISA_COUNT][HR_OP_COUNT] = {
 #define HR_K(op, rule, cost, place) ROW(op, scalar, rule, cost, place)
 #include "cpu/kernels/kernels.def"
@@ -127,32 +134,46 @@ static const hr_kernel kernels[HR_ISA_COUNT][HR_OP_COUNT] = {
     ROW(op, avx2, rule, cost, place) ROW(op, avx512, rule, cost, place)
 #include "cpu/kernels/kernels.def"
 #undef HR_K
+#elif defined(__aarch64__)
+#define HR_K(op, rule, cost, place) ROW(op, neon, rule, cost, place)
+#include "cpu/kernels/kernels.def"
+#undef HR_K
+    LINEAR(neon_dotprod),
 #endif
+};
+
+/* Where a path takes what it has no kernel of its own for. */
+static const hr_isa extends[HR_ISA_COUNT] = {
+    [HR_ISA_neon_dotprod] = HR_ISA_neon,
 };
 
 /* linear_prep is no op of the graph: the plan puts it before the linears that share its rows. Its
  * node is theirs. */
+#define PREP(isa)                                                                                  \
+    [HR_ISA_##                                                                                     \
+        isa] = { hr_kernel_linear_prep_##isa, items_ROWS, grain_ROWS, 1, HR_PLACE_APART, false }
 void hr_kernel_linear_prep_scalar(const hr_kernel_args *a, int64_t from, int64_t to);
 void hr_kernel_linear_prep_avx2(const hr_kernel_args *a, int64_t from, int64_t to);
 void hr_kernel_linear_prep_avx512(const hr_kernel_args *a, int64_t from, int64_t to);
+void hr_kernel_linear_prep_neon(const hr_kernel_args *a, int64_t from, int64_t to);
 static const hr_kernel linear_prep[HR_ISA_COUNT] = {
-    [HR_ISA_scalar] = { hr_kernel_linear_prep_scalar, items_ROWS, grain_ROWS, 1, HR_PLACE_APART,
-                        false },
+    PREP(scalar),
 #if defined(__x86_64__)
-    [HR_ISA_avx2] = { hr_kernel_linear_prep_avx2, items_ROWS, grain_ROWS, 1, HR_PLACE_APART,
-                      false },
-    [HR_ISA_avx512] = { hr_kernel_linear_prep_avx512, items_ROWS, grain_ROWS, 1, HR_PLACE_APART,
-                        false },
+    PREP(avx2),
+    PREP(avx512),
+#elif defined(__aarch64__)
+    PREP(neon),
 #endif
 };
 
 const hr_kernel *hr_kernel_linear_prep(hr_isa isa)
 {
-    return &linear_prep[isa];
+    return linear_prep[isa].fn ? &linear_prep[isa] : &linear_prep[extends[isa]];
 }
 
 const hr_kernel *hr_kernel_lookup(hr_op op, hr_isa isa)
 {
     const hr_kernel *k = &kernels[isa][op];
+    if (!k->fn) k = &kernels[extends[isa]][op];
     return k->fn ? k : NULL;
 }

@@ -1,8 +1,8 @@
 /* Width-agnostic vectors: what kernel families are written on.
  *
  * A family includes this file once and is compiled once per instruction set (HR_ISA). V_LANES is
- * the number of f32 lanes: 1, 8 or 16; every other type here has as many lanes. The primitives of
- * each instruction set live in vec_<isa>.h; what is made of primitives is below and the same
+ * the number of f32 lanes: 1, 4, 8 or 16; every other type here has as many lanes. The primitives
+ * of each instruction set live in vec_<isa>.h; what is made of primitives is below and the same
  * everywhere. Fixed rules, so that results are a matter of the path alone:
  *   v_madd       a*b+c, fused where the path has it (scalar: two roundings)
  *   v_min, v_max a < b ? a : b and a > b ? a : b: a NaN in either gives b
@@ -33,6 +33,8 @@
 #include "cpu/kernels/vec_avx512.h"
 #elif defined(HR_ISA_IS_avx2)
 #include "cpu/kernels/vec_avx2.h"
+#elif defined(HR_ISA_IS_neon)
+#include "cpu/kernels/vec_neon.h"
 #else
 #include "cpu/kernels/vec_scalar.h"
 #endif
