@@ -100,7 +100,9 @@ typedef struct headrace_options {
     int64_t max_num_queued_tokens; /* 0 = no limit; prompt tokens not yet running, four bytes of a
                                       text counted as one until it is tokenised */
     const char *override_generation_config_json; /* sampling defaults over the model's, or NULL */
-    const char *chat_template;                   /* a template's text, instead of the model's */
+    const char *speculative_config_json; /* {"method":"ngram","num_speculative_tokens":5}: several
+                                            tokens of an answer in a step; NULL = none */
+    const char *chat_template;           /* a template's text, instead of the model's */
     int parse_special_in_content; /* 0; 1: special-token text typed in a message is special */
     const char *const *logits_processors; /* [n_logits_processors] shared objects, "FILE" or
                                              "FILE=TEXT"; see headrace_logits_processor */
@@ -289,7 +291,8 @@ typedef struct headrace_info {
     size_t device_bytes_in_use, device_bytes_limit; /* as a plugin's device said when the engine was
                                                        ready; 0 = it does not */
     uint64_t late_compilations, steps, preemptions;
-    double prefill_s, decode_s; /* time in steps with and without prompt tokens */
+    uint64_t draft_tokens, accepted_tokens; /* guessed; of those, right (speculative_config_json) */
+    double prefill_s, decode_s;             /* time in steps with and without prompt tokens */
     uint64_t prefill_tokens, decode_tokens;
     const int64_t *eos_token_ids; /* [n_eos_token_ids]; holds as long as the engine */
     size_t n_eos_token_ids;

@@ -122,6 +122,8 @@ void headrace_info_get(const headrace_engine *e, headrace_info *out)
         .late_compilations = hr_counter_get(&e->ledger.late),
         .steps = hr_counter_get(&s->steps),
         .preemptions = hr_counter_get(&s->preemptions),
+        .draft_tokens = hr_counter_get(&s->draft_tokens),
+        .accepted_tokens = hr_counter_get(&s->accepted_tokens),
         .prefill_s = (double)hr_counter_get(&s->prefill_ns) * 1e-9,
         .decode_s = (double)hr_counter_get(&s->decode_ns) * 1e-9,
         .prefill_tokens = hr_counter_get(&s->prefill_tokens),

@@ -13,23 +13,23 @@ hr_status hr_batch_init(hr_batch *b, const hr_batch_limits *l, const hr_sampler_
 {
     *b = (hr_batch){ .limits = *l };
     hr_arena *a = &b->arena;
-    size_t t = (size_t)l->tokens, r = (size_t)l->requests, i32 = sizeof(int32_t);
-    size_t tables;
-    if (!hr_mul_add(r, (size_t)l->table_width, 0, &tables))
+    size_t t = (size_t)l->tokens, n = (size_t)l->requests, r = (size_t)l->rows;
+    size_t i32 = sizeof(int32_t), tables;
+    if (!hr_mul_add(n, (size_t)l->table_width, 0, &tables))
         return hr_fail(HR_RESOURCE_EXHAUSTED, "block tables");
     b->ids = hr_arena_array(a, t, i32);
     b->positions = hr_arena_array(a, t * 3, i32);
     b->slots = hr_arena_array(a, t, i32);
     b->block_tables = hr_arena_array(a, tables, i32);
-    b->query_starts = hr_arena_array(a, r + 1, i32);
-    b->seq_lens = hr_arena_array(a, r, i32);
+    b->query_starts = hr_arena_array(a, n + 1, i32);
+    b->seq_lens = hr_arena_array(a, n, i32);
     b->rows = hr_arena_array(a, r, i32);
     b->targets = hr_arena_array(a, r, i32);
     hr_status st = HR_OK;
     if (!b->ids || !b->positions || !b->slots || !b->block_tables || !b->query_starts ||
         !b->seq_lens || !b->rows || !b->targets)
         st = hr_fail(HR_RESOURCE_EXHAUSTED, "host inputs of %zu tokens", t);
-    if (!st) st = hr_sampling_inputs_create(sampler, l->requests, &b->sampling);
+    if (!st) st = hr_sampling_inputs_create(sampler, l->rows, &b->sampling);
     if (st) hr_batch_deinit(b);
     return st;
 }
@@ -73,6 +73,17 @@ static void add_request(hr_batch *b, const hr_step_item *item)
     b->seq_lens[i] = (int32_t)(item->start + item->count);
 }
 
+/* Row j draws what follows the newest token and j drafts, as if they were all there were. */
+static void add_rows(hr_batch *b, const hr_step_item *item)
+{
+    const hr_seq *q = item->seq;
+    for (int64_t j = 0; j <= item->drafts; j++) {
+        b->rows[b->n_rows] = (int32_t)(b->n_tokens - 1 - item->drafts + j);
+        hr_sampling_inputs_set_row(b->sampling, b->n_rows++, &q->sampling, q->tokens, q->n_prompt,
+                                   q->n_tokens + j);
+    }
+}
+
 static void pad_tokens(hr_batch *b, int64_t bucket)
 {
     for (int64_t t = b->n_tokens; t < bucket; t++) {
@@ -94,19 +105,15 @@ void hr_batch_build(hr_batch *b, const hr_step_plan *plan, int64_t token_bucket,
                     int64_t request_bucket)
 {
     assert(plan->n_tokens <= token_bucket && token_bucket <= b->limits.tokens);
-    assert(plan->n_rows <= request_bucket && request_bucket <= b->limits.requests);
+    assert(plan->n_rows <= request_bucket && request_bucket <= b->limits.rows);
     b->n_tokens = b->n_requests = b->n_rows = 0;
     b->query_starts[0] = 0;
     hr_sampling_inputs_clear(b->sampling, 0);
     for (int64_t i = 0; i < plan->n_items; i++) {
         const hr_step_item *item = &plan->items[i];
-        const hr_seq *q = item->seq;
         add_tokens(b, item, token_bucket);
         add_request(b, item);
-        if (!item->samples) continue;
-        b->rows[b->n_rows] = (int32_t)(b->n_tokens - 1);
-        hr_sampling_inputs_set_row(b->sampling, b->n_rows++, &q->sampling, q->tokens, q->n_prompt,
-                                   q->n_tokens);
+        if (item->samples) add_rows(b, item);
     }
     pad_tokens(b, token_bucket);
     for (int64_t r = b->n_rows; r < request_bucket; r++) b->rows[r] = 0;
@@ -122,7 +129,7 @@ void hr_batch_build_prompt(hr_batch *b, const hr_step_plan *plan, int64_t item, 
     b->n_rows = n;
     hr_sampling_inputs_clear(b->sampling, 0);
     for (int64_t r = 0; r < n; r++) hr_sampling_inputs_set_prompt_row(b->sampling, r, &q->sampling);
-    for (int64_t r = 0; r < b->limits.requests; r++) {
+    for (int64_t r = 0; r < b->limits.rows; r++) {
         bool live = r < n;
         b->rows[r] = live ? (int32_t)(first_token + from + r - it->start) : 0;
         b->targets[r] = live ? q->tokens[from + r + 1] : 0;

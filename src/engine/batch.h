@@ -7,7 +7,8 @@
 
 typedef struct hr_batch_limits {
     int64_t tokens;      /* last token bucket */
-    int64_t requests;    /* last request bucket: B, and most sampler rows */
+    int64_t requests;    /* B: most requests of a step */
+    int64_t rows;        /* last request bucket: most sampler rows, R */
     int64_t table_width; /* W */
     int64_t block_size;
     bool static_shapes; /* as the backend's: block tables are read whole, so they are padded, too */
@@ -34,10 +35,11 @@ HR_MUST_USE hr_status hr_batch_init(hr_batch *b, const hr_batch_limits *limits,
 void hr_batch_deinit(hr_batch *b);
 
 /* Everything the backbone, select and sampler programs read, for a token bucket and a request
- * bucket that hold the plan. Sampler row i belongs to the i-th item that samples. No malloc. */
+ * bucket that hold the plan. Sampler rows follow the items that sample: one for an item's newest
+ * token, then one for each of its drafts. No malloc. */
 void hr_batch_build(hr_batch *b, const hr_step_plan *plan, int64_t token_bucket,
                     int64_t request_bucket);
-/* Rows and targets for prompt positions [from, from + n) of the plan's item, n ≤ requests; sets
+/* Rows and targets for prompt positions [from, from + n) of the plan's item, n ≤ rows; sets
  * n_rows. The position p predicts token p + 1. */
 void hr_batch_build_prompt(hr_batch *b, const hr_step_plan *plan, int64_t item, int64_t from,
                            int64_t n);

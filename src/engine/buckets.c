@@ -18,6 +18,16 @@ size_t hr_programs_count(const hr_shapes *s)
            hr_programs_have(s, HR_STAGE_TABLES);
 }
 
+hr_batch_limits hr_shapes_limits(const hr_shapes *s, bool static_shapes)
+{
+    return (hr_batch_limits){ .tokens = hr_buckets_last(&s->tokens),
+                              .requests = s->build.requests,
+                              .rows = hr_buckets_last(&s->requests),
+                              .table_width = s->build.table_width,
+                              .block_size = s->build.block_size,
+                              .static_shapes = static_shapes };
+}
+
 bool hr_programs_have(const hr_shapes *s, hr_stage stage)
 {
     bool greedy = s->sampler.kind == HR_SAMPLER_GREEDY;

@@ -15,8 +15,9 @@ typedef enum hr_late_policy {
 
 /* Everything that shapes a program, resolved. */
 typedef struct hr_shapes {
-    hr_bucket_list tokens, requests;
-    hr_build_options build; /* tokens, requests per program are set from the lists */
+    hr_bucket_list tokens, requests; /* requests: sampler rows, which drafts make more */
+    hr_build_options build;          /* tokens per program are set from the list */
+    hr_speculation speculation;
     hr_sampler_options sampler;
     hr_late_policy late;
 } hr_shapes;
@@ -61,6 +62,9 @@ struct hr_programs {
     size_t buffer_bytes;                   /* of every buffer but the KV caches */
     bool sealed;
 };
+
+/* What the host arrays of these shapes are limited to. */
+hr_batch_limits hr_shapes_limits(const hr_shapes *s, bool static_shapes);
 
 /* Creates shared buffers and empty slots with their ledger rows; compiles nothing. */
 HR_MUST_USE hr_status hr_programs_create(const hr_shapes *shapes, hr_backend *backend,

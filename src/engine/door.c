@@ -155,7 +155,20 @@ void hr_engine_gauges_get(const hr_engine *e, hr_engine_gauges *out)
         .prefix_hits = hr_counter_get(&s->prefix_hits),
         .late_compilations = hr_counter_get(&e->ledger.late),
         .steps = hr_counter_get(&s->steps),
+        .drafts = hr_counter_get(&s->drafts),
+        .draft_tokens = hr_counter_get(&s->draft_tokens),
+        .accepted_tokens = hr_counter_get(&s->accepted_tokens),
     };
+}
+
+int64_t hr_engine_speculative_tokens(const hr_engine *e)
+{
+    return e->shapes.speculation.tokens;
+}
+
+uint64_t hr_engine_accepted_at(const hr_engine *e, int64_t place)
+{
+    return hr_counter_get(&e->stats.accepted_at[place]);
 }
 
 const hr_histogram *hr_engine_iteration_tokens(const hr_engine *e)

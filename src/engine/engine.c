@@ -59,6 +59,7 @@ static hr_status keep_options(hr_engine *e, const headrace_options *o)
                              &e->options.scheduling_policy,
                              &e->options.chat_template,
                              &e->options.override_generation_config_json,
+                             &e->options.speculative_config_json,
                              &e->options.device_options,
                              &e->options.attention_custom_call,
                              &e->options.compile_cache,

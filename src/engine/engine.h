@@ -65,9 +65,14 @@ typedef struct hr_engine_gauges {
     uint64_t prompt_tokens, generation_tokens, preemptions; /* counters from here on */
     uint64_t prefix_queries, prefix_hits;                   /* prompt tokens looked up, found */
     uint64_t late_compilations, steps;
+    uint64_t drafts, draft_tokens, accepted_tokens;
 } hr_engine_gauges;
 void hr_engine_gauges_get(const hr_engine *e, hr_engine_gauges *out);
 /* Tokens of each step; buckets 1 8 16 32 … 16384. */
+/* Most drafts of a sequence in a step; 0 = none. */
+int64_t hr_engine_speculative_tokens(const hr_engine *e);
+/* How often the draft at this place, below that many, was accepted. */
+uint64_t hr_engine_accepted_at(const hr_engine *e, int64_t place);
 const hr_histogram *hr_engine_iteration_tokens(const hr_engine *e);
 int64_t hr_engine_max_model_len(const hr_engine *e);
 

@@ -35,11 +35,11 @@ typedef struct hr_step_message {
     double done_s; /* hr_now_s: when its tokens were there */
     int64_t n;
     int32_t top;
-    hr_step_row *rows;     /* [max_num_seqs] */
-    int32_t *top_ids;      /* [max_num_seqs,top] */
-    float *top_logprobs;   /* [max_num_seqs,top] */
-    float *extra_logprobs; /* [max_num_seqs,128] */
-    hr_step_trace *traces; /* [max_num_seqs] */
+    hr_step_row *rows;     /* [R] */
+    int32_t *top_ids;      /* [R,top] */
+    float *top_logprobs;   /* [R,top] */
+    float *extra_logprobs; /* [R,128] */
+    hr_step_trace *traces; /* [R] */
 } hr_step_message;
 
 /* Events in order, joined by their nodes. */
@@ -91,6 +91,9 @@ typedef struct hr_engine_stats {
     hr_counter running, waiting, blocks_in_use;  /* the scheduler's, set after each change */
     hr_counter prompt_tokens, generation_tokens; /* of what was answered */
     hr_counter prefix_queries, prefix_hits;      /* prompt tokens looked up, found */
+    hr_counter drafts, draft_tokens, accepted_tokens;
+    hr_counter
+        accepted_at[HR_SPECULATION_TOKENS]; /* drafts accepted, by their place in their draft */
     hr_histogram iteration_tokens;
 } hr_engine_stats;
 
@@ -161,6 +164,9 @@ HR_MUST_USE hr_status hr_engine_size_cache(hr_engine *e);
 size_t hr_engine_block_bytes(const hr_engine *e);
 /* loop.c: the engine thread. Sends one hr_fatal (code 0 = ready) to `ready`, then serves. */
 void *hr_engine_loop(void *engine);
+/* accept.c: appends what the item's rows of the step, from `first` on, drew, adds them to the
+ * message, and says in the item whether its sequence ends. How many drafts were right. */
+int64_t hr_engine_take_rows(hr_engine *e, hr_step_item *item, int64_t first, hr_step_message *m);
 /* input.c: the input thread. */
 HR_MUST_USE hr_status hr_reader_create(hr_engine *e, hr_reader **out);
 void hr_reader_destroy(hr_reader *t);

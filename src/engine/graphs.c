@@ -4,12 +4,10 @@
  * compiles and what `headrace compile` prints are the same graphs. */
 #include "engine/buckets.h"
 
-/* The last request bucket is the most requests of a step, whatever the program's own bucket. */
 static hr_build_options build_options(const hr_shapes *s, int64_t tokens)
 {
     hr_build_options o = s->build;
     o.tokens = tokens;
-    o.requests = hr_buckets_last(&s->requests);
     return o;
 }
 

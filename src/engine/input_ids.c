@@ -243,7 +243,8 @@ hr_status hr_reader_sequences(hr_reader *t, hr_request *r, hr_seq **first)
                          .limits = &limits,
                          .eos = e->eos,
                          .n_eos = e->n_eos,
-                         .processors = e->processors };
+                         .processors = e->processors,
+                         .speculation = e->shapes.speculation };
     hr_seq **end = first;
     for (int64_t i = 0; i < r->sampling.n; i++) {
         spec.choice = (uint32_t)i;

@@ -13,7 +13,7 @@
 
 static hr_status create_step_message(hr_engine *e, hr_step_message **out)
 {
-    size_t rows = (size_t)e->batch.limits.requests, top = (size_t)e->runner.result.top;
+    size_t rows = (size_t)e->batch.limits.rows, top = (size_t)e->runner.result.top;
     hr_arena *a = &e->arena;
     hr_step_message *m = hr_arena_new(a, hr_step_message);
     if (!m) return hr_fail(HR_RESOURCE_EXHAUSTED, "step message");
@@ -43,11 +43,7 @@ static hr_status create_step_messages(hr_engine *e)
 static hr_status create_programs(hr_engine *e)
 {
     const hr_build_options *b = &e->shapes.build;
-    hr_batch_limits limits = { .tokens = hr_buckets_last(&e->shapes.tokens),
-                               .requests = hr_buckets_last(&e->shapes.requests),
-                               .table_width = b->table_width,
-                               .block_size = b->block_size,
-                               .static_shapes = e->backend->v->static_shapes };
+    hr_batch_limits limits = hr_shapes_limits(&e->shapes, e->backend->v->static_shapes);
     hr_scheduler_options scheduler = {
         .max_num_seqs = e->options.max_num_seqs,
         .max_num_batched_tokens = e->options.max_num_batched_tokens,
@@ -56,10 +52,11 @@ static hr_status create_programs(hr_engine *e)
         .blocks = (int32_t)b->blocks,
         .policy = e->policy,
         .prefix_caching = e->options.enable_prefix_caching != 0,
+        .speculative_tokens = e->shapes.speculation.tokens,
     };
     HR_TRY(hr_batch_init(&e->batch, &limits, &e->shapes.sampler));
     HR_TRY(hr_ledger_init(&e->ledger, hr_programs_count(&e->shapes)));
-    HR_TRY(hr_ledger_init_steps(&e->ledger, limits.tokens, limits.requests));
+    HR_TRY(hr_ledger_init_steps(&e->ledger, limits.tokens, limits.rows));
     HR_TRY(
         hr_programs_create(&e->shapes, e->backend, e->model, &e->batch, &e->ledger, &e->programs));
     HR_TRY(hr_runner_init(&e->runner, e->programs, &e->batch));
@@ -191,78 +188,6 @@ static void take_all(hr_engine *e)
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-/* Appends the token and says whether, and why, the sequence ends with it. */
-static hr_finish append_token(hr_seq *q, int32_t token)
-{
-    q->tokens[q->n_tokens++] = token;
-    if (q->grammar) q->grammar->accept(q->grammar_state, token);
-    for (size_t i = 0; i < q->n_stop; i++) {
-        if (q->stop_ids[i] != token) continue;
-        q->stop_id = i < q->n_eos ? -1 : token;
-        return HR_FINISH_STOP;
-    }
-    return hr_seq_outputs(q) >= q->max_tokens ? HR_FINISH_LENGTH : HR_FINISH_NONE;
-}
-
-/* As many top entries and named ids as the request asked for. */
-static void copy_columns(const hr_step_result *r, hr_step_message *m, const hr_sampler_state *s,
-                         size_t row)
-{
-    const hr_sampling *p = s->sampling;
-    size_t at = row * (size_t)r->top, top = p->logprobs > 0 ? (size_t)p->logprobs : 0;
-    size_t extra_at = row * HR_SAMPLING_MAX_EXTRA, extra = p->n_logprob_token_ids;
-    if (top > (size_t)r->top) top = (size_t)r->top;
-    if (top) {
-        memcpy(m->top_ids + at, r->top_ids + at, top * sizeof *m->top_ids);
-        memcpy(m->top_logprobs + at, r->top_logprobs + at, top * sizeof *m->top_logprobs);
-    }
-    if (extra)
-        memcpy(m->extra_logprobs + extra_at, r->extra_logprobs + extra_at,
-               extra * sizeof *m->extra_logprobs);
-}
-
-static void copy_trace(const hr_step_result *r, hr_step_trace *t, const hr_seq *q, int64_t i)
-{
-    if (!q->sampling.sampling->sampling_trace) return;
-    *t = (hr_step_trace){ .candidates = { r->trace_grammar[i], r->trace_masks[i] },
-                          .entropy = r->trace_sums[2 * i],
-                          .share = r->trace_sums[2 * i + 1],
-                          .position = q->n_tokens };
-    memcpy(t->candidates + 2, r->trace_counts + 3 * i, 3 * sizeof *t->candidates);
-    memcpy(t->cuts, r->trace_cuts + 3 * i, sizeof t->cuts);
-}
-
-static void fill_row(hr_engine *e, hr_step_message *m, hr_seq *q, int64_t i)
-{
-    const hr_step_result *r = &e->runner.result;
-    hr_step_row *row = &m->rows[i];
-    *row = (hr_step_row){ .request = q->request,
-                          .choice = q->choice,
-                          .token = -1,
-                          .stop_id = -1,
-                          .cached = q->cached,
-                          .started_s = q->started_s };
-    if (q->processing.failed) { /* the log has it */
-        row->finish = HR_FINISH_ERROR;
-        return;
-    }
-    if (r->status[i] || r->token[i] < 0) {
-        hr_log(HR_LOG_WARNING, "engine: req=%llu choice=%u: %s", (unsigned long long)q->request,
-               q->choice,
-               r->status[i] == HR_SAMPLER_NAN ? "its logits hold NaN" : "its masks leave no token");
-        row->finish = HR_FINISH_ERROR;
-        hr_scheduler_distrust(&e->scheduler, q);
-        return;
-    }
-    row->token = r->token[i];
-    row->logprob = r->logprob[i];
-    row->rank = r->rank[i];
-    copy_columns(r, m, &q->sampling, (size_t)i);
-    copy_trace(r, &m->traces[i], q, i);
-    row->finish = append_token(q, row->token);
-    row->stop_id = q->stop_id;
-}
-
 static void hand_over_prompt(hr_engine *e, hr_seq *q)
 {
     if (!q->prompt || q->prompt->done < q->prompt->n) return;
@@ -270,29 +195,34 @@ static void hand_over_prompt(hr_engine *e, hr_seq *q)
     q->prompt = NULL;
 }
 
-/* One row per item that sampled, in their order; ended sequences leave the scheduler. */
-static void publish(hr_engine *e, hr_step_message *m)
+/* The rows of every item that sampled, in their order; ended sequences leave the scheduler. How
+ * many drafts were right. */
+static int64_t publish(hr_engine *e, hr_step_message *m)
 {
+    int64_t row = 0, accepted = 0;
     m->n = 0;
     m->done_s = hr_now_s();
     for (int64_t i = 0; i < e->plan.n_items; i++) {
-        hand_over_prompt(e, e->plan.items[i].seq);
-        if (!e->plan.items[i].samples) continue;
-        fill_row(e, m, e->plan.items[i].seq, m->n);
-        e->plan.items[i].finish = m->rows[m->n++].finish;
+        hr_step_item *item = &e->plan.items[i];
+        hand_over_prompt(e, item->seq);
+        if (!item->samples) continue;
+        accepted += hr_engine_take_rows(e, item, row, m);
+        row += 1 + item->drafts;
     }
     to_output(e, &m->msg); /* from here on m is the output thread's */
     for (int64_t i = 0; i < e->plan.n_items; i++)
         if (e->plan.items[i].finish) end_sequence(e, e->plan.items[i].seq, e->plan.items[i].finish);
+    return accepted;
 }
 
-static void count_step(hr_engine *e, uint64_t ns)
+/* Drafts that were wrong are no tokens. */
+static void count_step(hr_engine *e, uint64_t ns, int64_t accepted)
 {
-    uint64_t tokens = (uint64_t)e->plan.n_tokens;
+    uint64_t tokens = (uint64_t)(e->plan.n_tokens - e->plan.n_drafts + accepted);
     bool prefill = e->plan.n_tokens > e->plan.n_rows;
     hr_counter_add(&e->stats.steps, 1);
     hr_ledger_count_step(&e->ledger, e->plan.n_tokens, e->plan.n_rows);
-    hr_histogram_observe(&e->stats.iteration_tokens, (double)tokens);
+    hr_histogram_observe(&e->stats.iteration_tokens, (double)e->plan.n_tokens);
     hr_counter_add(prefill ? &e->stats.prefill_ns : &e->stats.decode_ns, ns);
     hr_counter_add(prefill ? &e->stats.prefill_tokens : &e->stats.decode_tokens, tokens);
 }
@@ -311,8 +241,7 @@ static hr_status step(hr_engine *e)
     HR_TRY(hr_runner_step(&e->runner, &args, &result));
     int64_t ns = hr_now_ns() - begin;
     hr_scheduler_commit(&e->scheduler, &e->plan, ns);
-    count_step(e, (uint64_t)ns);
-    publish(e, m);
+    count_step(e, (uint64_t)ns, publish(e, m));
     return HR_OK;
 }
 

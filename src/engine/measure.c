@@ -77,10 +77,7 @@ hr_status hr_engine_measure(const hr_engine *e, hr_ledger *every, hr_memory *out
     hr_shapes shapes = e->shapes;
     shapes.build.blocks = shapes.build.table_width;
     shapes.late = HR_LATE_COUNT;
-    hr_batch_limits limits = { .tokens = hr_buckets_last(&shapes.tokens),
-                               .requests = hr_buckets_last(&shapes.requests),
-                               .table_width = shapes.build.table_width,
-                               .block_size = shapes.build.block_size };
+    hr_batch_limits limits = hr_shapes_limits(&shapes, false);
     hr_cpu_options cpu = { .threads = e->options.threads,
                            .isa = e->options.isa,
                            .weights = HR_CPU_WEIGHTS_MEASURE };

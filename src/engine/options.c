@@ -132,15 +132,40 @@ static hr_status resolve_lengths(hr_engine *e)
     return HR_OK;
 }
 
+static hr_status resolve_speculation(hr_engine *e)
+{
+    const headrace_options *o = &e->options;
+    if (!o->speculative_config_json) return HR_OK;
+    if (o->n_logits_processors)
+        return hr_fail(
+            HR_INVALID_ARGUMENT,
+            "--speculative-config: a logits processor sees each token once, in order, so "
+            "that nothing could be drafted: leave out --logits-processor or this");
+    return hr_speculation_parse(hr_str_c(o->speculative_config_json), &e->shapes.speculation);
+}
+
+/* Most sampler rows of a step: a sequence's newest token and its drafts, each of them a token. */
+static int64_t most_rows(const hr_engine *e)
+{
+    int64_t rows = e->options.max_num_seqs * (1 + e->shapes.speculation.tokens);
+    int64_t tokens = e->options.max_num_batched_tokens;
+    return rows < tokens ? rows : tokens;
+}
+
 static hr_status resolve_buckets(hr_engine *e)
 {
     const headrace_options *o = &e->options;
     hr_shapes *s = &e->shapes;
-    if (o->buckets_json)
-        return hr_buckets_parse(hr_str_c(o->buckets_json), o->max_num_batched_tokens,
-                                o->max_num_seqs, &s->tokens, &s->requests);
-    HR_TRY(hr_buckets_tokens(o->max_num_batched_tokens, o->bucket_padding_gap, &s->tokens));
-    return hr_buckets_requests(o->max_num_seqs, &s->requests);
+    if (o->buckets_json) {
+        HR_TRY(hr_buckets_parse(hr_str_c(o->buckets_json), o->max_num_batched_tokens, most_rows(e),
+                                &s->tokens, &s->requests));
+    } else {
+        HR_TRY(hr_buckets_tokens(o->max_num_batched_tokens, o->bucket_padding_gap, &s->tokens));
+        HR_TRY(hr_buckets_requests(most_rows(e), &s->requests));
+    }
+    int64_t most = hr_buckets_last(&s->requests), seqs = o->max_num_seqs > 8 ? o->max_num_seqs : 8;
+    s->build.requests = s->speculation.tokens && seqs < most ? seqs : most;
+    return HR_OK;
 }
 
 /* Requests start greedy then, and what a checkpoint's author likes to draw with was not read; what
@@ -225,6 +250,7 @@ hr_status hr_engine_resolve(hr_engine *e)
     HR_TRY(resolve_compile_cache(e));
     HR_TRY(resolve_policy(e));
     HR_TRY(resolve_lengths(e));
+    HR_TRY(resolve_speculation(e));
     HR_TRY(resolve_buckets(e));
     HR_TRY(resolve_dtype(e));
     HR_TRY(resolve_sampler(e));

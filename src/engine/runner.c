@@ -18,7 +18,7 @@
 hr_status hr_runner_init(hr_runner *r, hr_programs *programs, hr_batch *batch)
 {
     *r = (hr_runner){ .backend = programs->backend, .programs = programs, .batch = batch };
-    size_t rows = (size_t)batch->limits.requests;
+    size_t rows = (size_t)batch->limits.rows;
     size_t columns = (size_t)hr_sampler_top(&programs->shapes.sampler), cell = sizeof(int32_t);
     hr_step_result *o = &r->result;
     o->top = (int32_t)columns;
@@ -226,7 +226,7 @@ static hr_status run_prompt_item(hr_runner *r, const hr_step_args *a, int t, int
     if (end > it->seq->n_prompt - 1) end = it->seq->n_prompt - 1;
     if (p && from < p->done - 1) from = p->done - 1; /* known from before a preemption */
     while (p && from < end) {
-        int64_t n = end - from < r->batch->limits.requests ? end - from : r->batch->limits.requests;
+        int64_t rows = r->batch->limits.rows, n = end - from < rows ? end - from : rows;
         hr_batch_build_prompt(r->batch, a->plan, item, from, n);
         hr_program_slot *s;
         HR_TRY(run(r, HR_STAGE_SELECT, t, q));

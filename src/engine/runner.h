@@ -5,8 +5,8 @@
 #include "engine/batch.h"
 #include "engine/buckets.h"
 
-/* What a step gave back; arrays belong to the runner and hold until its next step. Row i is the
- * i-th item of the plan that samples. */
+/* What a step gave back; arrays belong to the runner and hold until its next step. Rows
+ * follow the plan's items that sample, as hr_batch_build has them. */
 typedef struct hr_step_result {
     int64_t n_rows;
     int32_t top;           /* columns of the top arrays */

@@ -10,7 +10,10 @@
  * Full blocks become findable when the step that fills them is planned, not when it has run: every
  * layer writes the keys and values of all the step's tokens before any of them attends, so a twin
  * in the same step already reads what its sibling writes. Nothing can come between a plan and its
- * step but the end of the engine. */
+ * step but the end of the engine.
+ *
+ * Drafts come last, out of what the step has left of the budget and of blocks: they push nobody
+ * out, take no prompt's place, and are never findable before they have become tokens. */
 #include "engine/scheduler.h"
 
 #include <assert.h>
@@ -315,9 +318,33 @@ static int64_t prefill_beside(const hr_scheduler *s)
     return n < PREFILL_LEAST ? PREFILL_LEAST : n;
 }
 
+/* Guesses behind the newest token of a sequence; the last token it may have needs none. */
+static void plan_drafts_of(planning *p, hr_step_item *item)
+{
+    const hr_scheduler_options *o = &p->s->options;
+    hr_seq *q = item->seq;
+    int64_t n = o->max_num_batched_tokens - p->plan->n_tokens, left = q->capacity - q->n_tokens - 1;
+    if (n > o->speculative_tokens) n = o->speculative_tokens;
+    n = hr_ngram_propose(&q->ngram, q->tokens, q->n_tokens, n < left ? n : left);
+    while (n && !hr_block_list_cover(&q->blocks, &p->s->pool, q->n_tokens + n, o->block_size)) n--;
+    item->drafts = n;
+    item->count += n;
+    p->plan->n_tokens += n;
+    p->plan->n_rows += n;
+    p->plan->n_drafts += n;
+}
+
+static void plan_drafts(planning *p)
+{
+    for (int64_t i = 0; i < p->plan->n_items; i++) {
+        hr_step_item *item = &p->plan->items[i];
+        if (item->samples && item->count == 1 && item->seq->may_draft) plan_drafts_of(p, item);
+    }
+}
+
 void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan)
 {
-    plan->n_items = plan->n_tokens = plan->n_rows = plan->n_prefill = 0;
+    plan->n_items = plan->n_tokens = plan->n_rows = plan->n_prefill = plan->n_drafts = 0;
     planning p = { .s = s, .plan = plan, .prefill = INT64_MAX };
     plan_running(&p, true);
     if (plan->n_items && s->options.long_prefill_token_threshold == 0)
@@ -327,6 +354,7 @@ void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan)
         publish(s, plan->items[i].seq, plan->items[i].start + plan->items[i].count);
     /* blocks were short a moment ago: letting others in would only push them out again */
     if (!p.preempted) plan_waiting(&p);
+    if (s->options.speculative_tokens) plan_drafts(&p);
 }
 
 void hr_scheduler_commit(hr_scheduler *s, const hr_step_plan *plan, int64_t ns)
@@ -335,6 +363,14 @@ void hr_scheduler_commit(hr_scheduler *s, const hr_step_plan *plan, int64_t ns)
     for (int64_t i = 0; i < plan->n_items; i++) {
         const hr_step_item *item = &plan->items[i];
         assert(item->seq->n_computed == item->start);
-        item->seq->n_computed += item->count;
+        item->seq->n_computed += item->count - item->drafts;
     }
+}
+
+void hr_scheduler_accept(hr_scheduler *s, const hr_step_item *item)
+{
+    hr_seq *q = item->seq;
+    assert(q->n_tokens > q->n_computed && q->n_tokens - q->n_computed <= item->drafts + 1);
+    q->n_computed = q->n_tokens - 1;
+    hr_block_list_trim(&q->blocks, &s->pool, q->n_computed, s->options.block_size);
 }

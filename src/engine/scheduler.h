@@ -5,18 +5,21 @@
 #include "engine/pace.h"
 #include "engine/waiting.h"
 
-/* Tokens [start, start + count) of one sequence. */
+/* Tokens [start, start + count) of one sequence. The last `drafts` of them are guesses, which stand
+ * behind the sequence's newest token and are none of it yet. */
 typedef struct hr_step_item {
     hr_seq *seq;
     int64_t start, count;
-    bool samples;     /* the last of them is the sequence's newest token: a row for the sampler */
+    int64_t drafts;   /* only where it samples and nothing else is computed */
+    bool samples;     /* its newest token is among them: a row for the sampler, and one a draft */
     hr_finish finish; /* set after the step: why the sequence ends with its token */
 } hr_step_item;
 
 typedef struct hr_step_plan {
     hr_step_item *items; /* owned [max_num_seqs] */
     int64_t n_items, n_tokens, n_rows;
-    int64_t n_prefill; /* of the tokens, those of items with more than one */
+    int64_t n_prefill; /* of the tokens, those of items with more than one that is no draft */
+    int64_t n_drafts;  /* of the tokens, guesses */
 } hr_step_plan;
 
 typedef enum hr_policy {
@@ -32,6 +35,7 @@ typedef struct hr_scheduler_options {
     int32_t blocks; /* in the cache */
     hr_policy policy;
     bool prefix_caching;
+    int64_t speculative_tokens; /* most drafts of a sequence in a step; 0 = none */
 } hr_scheduler_options;
 
 /* Sequences in order of admission. */
@@ -76,7 +80,10 @@ void hr_scheduler_distrust(hr_scheduler *s, hr_seq *seq);
 hr_seq *hr_scheduler_find(const hr_scheduler *s, uint64_t request, uint32_t choice);
 /* Fills the plan; n_items 0 = nothing to do. Marks nothing as computed. No malloc. */
 void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan);
-/* After the step ran, in `ns`: its tokens are computed. */
+/* After the step ran, in `ns`: its tokens are computed, all but the drafts. */
 void hr_scheduler_commit(hr_scheduler *s, const hr_step_plan *plan, int64_t ns);
+/* After tokens were appended: those of the item's drafts that are among them are computed, too;
+ * what the others took of the cache is given back. */
+void hr_scheduler_accept(hr_scheduler *s, const hr_step_item *item);
 
 #endif

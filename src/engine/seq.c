@@ -39,6 +39,7 @@ static hr_status set_arrays(hr_seq *s, const hr_seq_spec *spec)
     int64_t full = spec->hashes ? s->capacity / spec->block_size : 0;
     s->blocks.capacity = (int32_t)((s->capacity + spec->block_size - 1) / spec->block_size);
     size_t ids = (size_t)s->capacity + (size_t)s->blocks.capacity, bytes;
+    if (s->may_draft) ids += (size_t)s->capacity; /* the lists of its n-grams */
     bool fits = hr_mul_add((size_t)full, sizeof *s->hashes, 0, &bytes) &&
                 hr_mul_add(ids, sizeof *s->tokens, bytes, &bytes);
     s->room = fits ? hr_alloc(bytes) : NULL;
@@ -47,10 +48,23 @@ static hr_status set_arrays(hr_seq *s, const hr_seq_spec *spec)
     if (spec->hashes) s->hashes = s->room;
     s->tokens = (int32_t *)((char *)s->room + (size_t)full * sizeof *s->hashes);
     s->blocks.ids = s->tokens + s->capacity;
+    int32_t *places = s->blocks.ids + s->blocks.capacity;
     memcpy(s->tokens, spec->prompt, (size_t)spec->n_prompt * sizeof *s->tokens);
     s->n_hashed = spec->hashes ? spec->n_prompt / spec->block_size : 0;
     if (s->n_hashed) memcpy(s->hashes, spec->hashes, (size_t)s->n_hashed * sizeof *s->hashes);
+    if (!s->may_draft) return HR_OK;
+    HR_TRY(hr_ngram_init(&s->ngram, &spec->speculation, places, s->capacity));
+    hr_ngram_note(&s->ngram, s->tokens, s->n_tokens); /* here, so that no step waits for it */
     return HR_OK;
+}
+
+/* Several tokens can be drawn in one step where what a token is drawn from follows from the tokens
+ * before it by arrays of a row. Counts of tokens lie on the device, one row a sequence; a grammar
+ * and a processor see each token once, and cannot take one back. */
+static bool may_draft(const hr_seq_spec *spec)
+{
+    return spec->speculation.tokens && !spec->grammar && !spec->processors &&
+           !hr_sampling_counts(spec->sampling);
 }
 
 static hr_status begin_grammar(hr_seq *s, const headrace_grammar *g)
@@ -76,6 +90,7 @@ hr_status hr_seq_create(const hr_seq_spec *spec, hr_seq **out)
     s->n_tokens = s->n_prompt = spec->n_prompt;
     s->max_tokens = spec->max_tokens;
     s->stop_id = -1;
+    s->may_draft = may_draft(spec);
     hr_status st = set_arrays(s, spec);
     if (!st) st = set_stop_ids(s, spec);
     if (!st)
@@ -100,6 +115,7 @@ void hr_seq_destroy(hr_seq *s)
     if (s->grammar) s->grammar->end(s->grammar_state);
     hr_processing_end(&s->processing);
     hr_prompt_logprobs_destroy(s->prompt);
+    hr_ngram_deinit(&s->ngram);
     hr_arena_deinit(&s->arena);
     hr_free(s->room);
     hr_free(s);

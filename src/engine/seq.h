@@ -7,6 +7,7 @@
 
 #include "engine/blocks.h"
 #include "engine/messages.h"
+#include "engine/ngram.h"
 #include "engine/processor.h"
 #include "headrace/headrace.h"
 #include "sampler/sampler.h"
@@ -56,6 +57,8 @@ struct hr_seq {
     const headrace_grammar *grammar; /* borrowed from the request; NULL = none */
     void *grammar_state;             /* owned through it: the choice's own */
     hr_processing processing;
+    hr_ngram ngram;    /* where drafts come from */
+    bool may_draft;    /* drafts of it can be checked */
     int32_t *stop_ids; /* [n_stop]: ids that end it, first the EOS ids (unless ignored) */
     size_t n_stop, n_eos;
     int64_t max_tokens;
@@ -90,6 +93,7 @@ typedef struct hr_seq_spec {
     const int64_t *eos; /* [n_eos], ids in [0, vocab) */
     size_t n_eos;
     hr_processor_chain *processors; /* borrowed; NULL = none */
+    hr_speculation speculation;
 } hr_seq_spec;
 
 HR_MUST_USE hr_status hr_seq_create(const hr_seq_spec *spec, hr_seq **out);

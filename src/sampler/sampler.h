@@ -90,6 +90,8 @@ HR_MUST_USE hr_status hr_sampling_check(const hr_sampling *s, const hr_sampler_l
 /* A seed from the system where none was given; the answer reports it. */
 HR_MUST_USE hr_status hr_sampling_draw_seed(hr_sampling *s);
 bool hr_sampling_is_greedy(const hr_sampling *s);
+/* A penalty is on: tokens are counted for it. */
+bool hr_sampling_counts(const hr_sampling *s);
 /* To ±100. */
 double hr_sampling_clamp_bias(double x);
 

@@ -197,6 +197,19 @@ static void write_success(const hr_metrics *m, const hr_engine *e, const char *n
     hr_buf_deinit(&labels);
 }
 
+static void write_accepted(const hr_metrics *m, const hr_engine *e, const char *name, hr_buf *out)
+{
+    int64_t n = e ? hr_engine_speculative_tokens(e) : 0;
+    hr_buf labels = { 0 };
+    for (int64_t i = 0; i < n; i++) {
+        hr_buf_clear(&labels);
+        hr_buf_add_str(&labels, hr_buf_str(&m->labels));
+        label_number(&labels, "position", i);
+        hr_prometheus_sample(out, name, hr_buf_str(&labels), (double)hr_engine_accepted_at(e, i));
+    }
+    hr_buf_deinit(&labels);
+}
+
 static void write_iteration_tokens(const hr_metrics *m, const hr_engine *e, const char *name,
                                    hr_buf *out)
 {

@@ -46,6 +46,7 @@ static void set_up(fixture *f, bool static_shapes)
 {
     hr_batch_limits limits = { .tokens = TOKENS,
                                .requests = ROWS,
+                               .rows = ROWS,
                                .table_width = WIDTH,
                                .block_size = BLOCK,
                                .static_shapes = static_shapes };
