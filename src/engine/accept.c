@@ -85,13 +85,15 @@ static void count_drafts(hr_engine *e, int64_t drafts, int64_t accepted)
 {
     hr_engine_stats *s = &e->stats;
     if (!drafts) return;
+    hr_counter *tokens = hr_step_prefills(&e->plan) ? &s->prefill_tokens : &s->decode_tokens;
+    hr_counter_add(tokens, (uint64_t)accepted);
     hr_counter_add(&s->drafts, 1);
     hr_counter_add(&s->draft_tokens, (uint64_t)drafts);
     hr_counter_add(&s->accepted_tokens, (uint64_t)accepted);
     for (int64_t i = 0; i < accepted; i++) hr_counter_add(&s->accepted_at[i], 1);
 }
 
-int64_t hr_engine_take_rows(hr_engine *e, hr_step_item *item, int64_t first, hr_step_message *m)
+void hr_engine_take_rows(hr_engine *e, hr_step_item *item, int64_t first, hr_step_message *m)
 {
     hr_seq *q = item->seq;
     int64_t accepted = 0;
@@ -106,5 +108,4 @@ int64_t hr_engine_take_rows(hr_engine *e, hr_step_item *item, int64_t first, hr_
     }
     count_drafts(e, item->drafts, accepted);
     if (item->drafts && !item->finish) hr_scheduler_accept(&e->scheduler, item);
-    return accepted;
 }

@@ -165,8 +165,8 @@ size_t hr_engine_block_bytes(const hr_engine *e);
 /* loop.c: the engine thread. Sends one hr_fatal (code 0 = ready) to `ready`, then serves. */
 void *hr_engine_loop(void *engine);
 /* accept.c: appends what the item's rows of the step, from `first` on, drew, adds them to the
- * message, and says in the item whether its sequence ends. How many drafts were right. */
-int64_t hr_engine_take_rows(hr_engine *e, hr_step_item *item, int64_t first, hr_step_message *m);
+ * message, and says in the item whether its sequence ends. */
+void hr_engine_take_rows(hr_engine *e, hr_step_item *item, int64_t first, hr_step_message *m);
 /* input.c: the input thread. */
 HR_MUST_USE hr_status hr_reader_create(hr_engine *e, hr_reader **out);
 void hr_reader_destroy(hr_reader *t);

@@ -195,31 +195,29 @@ static void hand_over_prompt(hr_engine *e, hr_seq *q)
     q->prompt = NULL;
 }
 
-/* The rows of every item that sampled, in their order; ended sequences leave the scheduler. How
- * many drafts were right. */
-static int64_t publish(hr_engine *e, hr_step_message *m)
+/* The rows of every item that sampled, in their order; ended sequences leave the scheduler. */
+static void publish(hr_engine *e, hr_step_message *m)
 {
-    int64_t row = 0, accepted = 0;
+    int64_t row = 0;
     m->n = 0;
     m->done_s = hr_now_s();
     for (int64_t i = 0; i < e->plan.n_items; i++) {
         hr_step_item *item = &e->plan.items[i];
         hand_over_prompt(e, item->seq);
         if (!item->samples) continue;
-        accepted += hr_engine_take_rows(e, item, row, m);
+        hr_engine_take_rows(e, item, row, m);
         row += 1 + item->drafts;
     }
     to_output(e, &m->msg); /* from here on m is the output thread's */
     for (int64_t i = 0; i < e->plan.n_items; i++)
         if (e->plan.items[i].finish) end_sequence(e, e->plan.items[i].seq, e->plan.items[i].finish);
-    return accepted;
 }
 
-/* Drafts that were wrong are no tokens. */
-static void count_step(hr_engine *e, uint64_t ns, int64_t accepted)
+/* Drafts are tokens once they have turned out right: accept.c counts those. */
+static void count_step(hr_engine *e, uint64_t ns)
 {
-    uint64_t tokens = (uint64_t)(e->plan.n_tokens - e->plan.n_drafts + accepted);
-    bool prefill = e->plan.n_tokens > e->plan.n_rows;
+    uint64_t tokens = (uint64_t)(e->plan.n_tokens - e->plan.n_drafts);
+    bool prefill = hr_step_prefills(&e->plan);
     hr_counter_add(&e->stats.steps, 1);
     hr_ledger_count_step(&e->ledger, e->plan.n_tokens, e->plan.n_rows);
     hr_histogram_observe(&e->stats.iteration_tokens, (double)e->plan.n_tokens);
@@ -241,7 +239,8 @@ static hr_status step(hr_engine *e)
     HR_TRY(hr_runner_step(&e->runner, &args, &result));
     int64_t ns = hr_now_ns() - begin;
     hr_scheduler_commit(&e->scheduler, &e->plan, ns);
-    count_step(e, (uint64_t)ns, publish(e, m));
+    count_step(e, (uint64_t)ns);
+    publish(e, m);
     return HR_OK;
 }
 

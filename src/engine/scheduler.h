@@ -22,6 +22,12 @@ typedef struct hr_step_plan {
     int64_t n_drafts;  /* of the tokens, guesses */
 } hr_step_plan;
 
+/* Whether it computes tokens that nothing is drawn from. */
+static inline bool hr_step_prefills(const hr_step_plan *p)
+{
+    return p->n_tokens > p->n_rows;
+}
+
 typedef enum hr_policy {
     HR_POLICY_FCFS,     /* first come, first served */
     HR_POLICY_PRIORITY, /* smaller priority first, then first come */

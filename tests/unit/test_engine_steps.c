@@ -343,6 +343,130 @@ static void steps_with_processors(void **state)
     headrace_engine_destroy(e);
 }
 
+/* ---- several tokens a step ------------------------------------------------------------------- */
+
+enum { ASKED = 150, CHOICES = 2 * ASKED };
+
+static const char speculation[] = "{\"method\":\"ngram\",\"num_speculative_tokens\":5,"
+                                  "\"prompt_lookup_max\":3,\"prompt_lookup_min\":1}";
+
+/* What a choice came to: ids, and a hash over ids and the bits of all that is told of them. */
+typedef struct outcome {
+    uint64_t bits, tokens;
+    char reason[8];
+} outcome;
+
+static void mix(uint64_t *bits, const void *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) *bits = (*bits ^ ((const uint8_t *)p)[i]) * 0x100000001b3u;
+}
+
+static void take_token(outcome *o, const headrace_token *t)
+{
+    o->tokens++;
+    mix(&o->bits, &t->chosen.token_id, sizeof t->chosen.token_id);
+    mix(&o->bits, &t->chosen.logprob, sizeof t->chosen.logprob);
+    for (size_t i = 0; i < t->n_top; i++) {
+        mix(&o->bits, &t->top[i].token_id, sizeof t->top[i].token_id);
+        mix(&o->bits, &t->top[i].logprob, sizeof t->top[i].logprob);
+    }
+    if (!t->trace) return;
+    mix(&o->bits, t->trace->candidates, sizeof t->trace->candidates);
+    mix(&o->bits, t->trace->thresholds, sizeof t->trace->thresholds);
+    mix(&o->bits, &t->trace->entropy, sizeof t->trace->entropy);
+    mix(&o->bits, &t->trace->position, sizeof t->trace->position);
+}
+
+/* Text repeats itself, and few ids may come, so that drafts are often right; a seed of its own. */
+static uint64_t ask(headrace_engine *e, int number)
+{
+    static const int64_t few[] = { 3, 5, 7 };
+    int64_t ids[60];
+    headrace_sampling s;
+    headrace_request r;
+    headrace_sampling_init(e, &s);
+    headrace_request_init(&r);
+    vary(&s);
+    s.seed = number;
+    s.presence_penalty = s.frequency_penalty = rand() % 4 ? 0 : 0.5;
+    s.repetition_penalty = rand() % 6 ? 1 : 1.2;
+    if (rand() % 2 && !s.grammar && !s.n_choice) {
+        s.allowed_token_ids = few;
+        s.n_allowed_token_ids = 3;
+    }
+    r.prompt_ids = ids;
+    r.n_prompt_ids = 1 + (size_t)(rand() % 60);
+    int period = 1 + rand() % 6;
+    for (size_t i = 0; i < r.n_prompt_ids; i++) ids[i] = 3 + (int)i % period * 2;
+    r.sampling = &s;
+    uint64_t id = 0;
+    if (headrace_submit(e, &r, &id)) fail_msg("%s", headrace_message());
+    return id;
+}
+
+static void collect(headrace_engine *e, uint64_t first, outcome *out, int *open)
+{
+    headrace_event v;
+    assert_int_equal(headrace_poll(e, &v, 60000), HEADRACE_OK);
+    if (v.kind == HEADRACE_EVENT_FAILED) fail_msg("%s", v.message);
+    outcome *o = &out[(v.id - first) * 2 + v.choice];
+    for (size_t i = 0; v.kind == HEADRACE_EVENT_TOKENS && i < v.n_tokens; i++)
+        take_token(o, &v.tokens[i]);
+    if (v.kind == HEADRACE_EVENT_TOKENS) mix(&o->bits, v.text, v.text_bytes);
+    if (v.kind == HEADRACE_EVENT_FINISHED)
+        snprintf(o->reason, sizeof o->reason, "%s", v.finish_reason);
+    *open -= v.kind == HEADRACE_EVENT_DONE;
+}
+
+static void answer_all(headrace_engine *e, outcome *out)
+{
+    uint64_t first = 0;
+    int open = 0, asked = 0;
+    srand(23);
+    while (asked < ASKED || open) {
+        for (; asked < ASKED && open < 20; asked++, open++) {
+            uint64_t id = ask(e, asked);
+            if (!asked) first = id;
+        }
+        collect(e, first, out, &open);
+    }
+}
+
+/* The same requests one token a step and several, in engines that push sequences out: the same. */
+static void drafts_change_nothing(void **state)
+{
+    static outcome want[CHOICES], got[CHOICES];
+    headrace_options o;
+    set_options(&o);
+    o.speculative_config_json = speculation;
+    o.kv_cache_memory_bytes = 200 << 10;
+    headrace_engine *e;
+    if (headrace_engine_create(&o, &e)) fail_msg("%s", headrace_message());
+    uint64_t compiles = e->backend->compiles, before = hr_counter_get(&on_step_threads);
+    hr_flag_set(&armed, 1);
+    answer_all(e, got);
+    hr_flag_set(&armed, 0);
+    if (WATCHED) assert_int_equal(hr_counter_get(&on_step_threads), before);
+    assert_int_equal(e->backend->compiles, compiles);
+    assert_int_equal(compiles, e->ledger.n);
+    assert_true(hr_counter_get(&e->stats.preemptions) > 0);
+    assert_true(hr_counter_get(&e->stats.prefix_hits) > 0);
+    assert_int_equal(e->scheduler.pool.n_free, e->scheduler.pool.total);
+    uint64_t accepted = hr_counter_get(&e->stats.accepted_tokens), at = 0;
+    assert_true(hr_counter_get(&e->stats.drafts) > 100 && accepted > 100);
+    assert_true(accepted < hr_counter_get(&e->stats.draft_tokens));
+    for (int i = 0; i < HR_SPECULATION_TOKENS; i++) at += hr_counter_get(&e->stats.accepted_at[i]);
+    assert_int_equal(at, accepted);
+    headrace_engine_destroy(e);
+
+    answer_all(*state, want);
+    for (int i = 0; i < CHOICES; i++) {
+        assert_int_equal(got[i].tokens, want[i].tokens);
+        assert_int_equal(got[i].bits, want[i].bits);
+        assert_string_equal(got[i].reason, want[i].reason);
+    }
+}
+
 /* The watch itself sees what it is there to see. */
 static void *allocate_once(void *unused)
 {
@@ -371,6 +495,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_thousand_steps),
         cmocka_unit_test(steps_with_processors),
+        cmocka_unit_test(drafts_change_nothing),
         cmocka_unit_test(the_watch_sees),
     };
     return cmocka_run_group_tests(tests, start, end);
