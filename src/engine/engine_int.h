@@ -161,6 +161,8 @@ HR_MUST_USE hr_status hr_engine_resolve(hr_engine *e);
 /* How many KV blocks fit: what max_num_seqs × max_model_len needs, within e->memory. */
 HR_MUST_USE hr_status hr_engine_size_cache(hr_engine *e);
 /* Bytes of one KV block over all layers. */
+/* How the rows are that weights of integers meet, in words. */
+const char *hr_engine_rows_text(const hr_engine *e);
 size_t hr_engine_block_bytes(const hr_engine *e);
 /* loop.c: the engine thread. Sends one hr_fatal (code 0 = ready) to `ready`, then serves. */
 void *hr_engine_loop(void *engine);

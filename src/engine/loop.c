@@ -94,8 +94,7 @@ static hr_status start(hr_engine *e)
     hr_buf_add_c(&e->numerics, "{");
     e->backend->v->numerics(e->backend, &e->numerics);
     hr_buf_printf(&e->numerics, ",\"activation\":\"%s\",\"rows\":\"%s\",\"kv\":\"%s\"}",
-                  hr_dtype_name(e->shapes.build.activation),
-                  e->shapes.build.rows == HR_ROWS_INT8_32 ? "int8 per 32" : "float",
+                  hr_dtype_name(e->shapes.build.activation), hr_engine_rows_text(e),
                   hr_dtype_name(e->shapes.build.kv_dtype));
     hr_buf_c(&e->numerics);
     const char *cache = e->backend->cache;

@@ -37,6 +37,12 @@ static hr_status resolve_dtype(hr_engine *e)
     return HR_OK;
 }
 
+const char *hr_engine_rows_text(const hr_engine *e)
+{
+    if (hr_model_has_int8_rows(e->model)) return "int8 per row";
+    return e->shapes.build.rows == HR_ROWS_INT8_32 ? "int8 per 32" : "float";
+}
+
 /* What only the native backend looks at is not taken and forgotten. */
 static hr_status check_custom_call(const hr_engine *e)
 {

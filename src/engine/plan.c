@@ -20,7 +20,7 @@ static void describe(const hr_engine *e, hr_engine_plan *p)
     const hr_build_options *b = &e->shapes.build;
     p->architecture = copy(p, c->architecture);
     p->activation = hr_dtype_name(b->activation);
-    p->rows = b->rows == HR_ROWS_INT8_32 ? "int8 per 32" : "float";
+    p->rows = hr_engine_rows_text(e);
     p->kv_dtype = hr_dtype_name(b->kv_dtype);
     p->layers = c->layers;
     p->tokens = e->shapes.tokens;

@@ -1,8 +1,9 @@
 /* The words that families are written in: what every Llama-shaped transformer shares.
  *
  * Runs at start-up, on the thread that builds programs; owns nothing (values belong to the graph).
- * A linear over a weight in GGUF blocks takes 8-bit rows when the build asks for them; the rows
- * are quantised once for all linears that read the same x, which is remembered in the backbone. */
+ * A linear over a weight in GGUF blocks takes 8-bit rows when the build asks for them, one over
+ * int8 with a scale per channel always does; the rows are quantised once for all linears that read
+ * the same x, which is remembered in the backbone. */
 #include <math.h>
 
 #include "model/model_int.h"
@@ -12,15 +13,24 @@ static hr_value *weight(hr_backbone *b, const hr_weight *w)
     return w ? hr_graph_weight(b->g, w) : NULL;
 }
 
+/* How many columns of x share a scale where this weight meets int8 rows; 0 = float rows. Integers
+ * with one scale per channel have no float rows: their checkpoint says what the rows are. */
+static int64_t scale_group(const hr_backbone *b, const hr_weight *w)
+{
+    if (w->format == HR_FORMAT_I8C) return w->shape.dim[1];
+    return b->opt->rows == HR_ROWS_INT8_32 && hr_format_is_blocks(w->format) ? 32 : 0;
+}
+
 /* One matrix, whole or a slice, by the rows of one device. */
 static hr_value *multiply(hr_backbone *b, hr_value *x, const hr_weight *w, const hr_weight *bias,
                           hr_dtype dtype)
 {
-    if (b->opt->rows == HR_ROWS_FLOAT || !hr_format_is_blocks(w->format))
-        return hr_op_linear(b->g, x, weight(b, w), weight(b, bias), dtype);
-    if (b->quantised != x) {
-        b->q8 = hr_op_quantise_rows(b->g, x, 32, &b->q8_scale);
+    int64_t group = scale_group(b, w);
+    if (!group) return hr_op_linear(b->g, x, weight(b, w), weight(b, bias), dtype);
+    if (b->quantised != x || b->q8_group != group) {
+        b->q8 = hr_op_quantise_rows(b->g, x, (int32_t)group, &b->q8_scale);
         b->quantised = x;
+        b->q8_group = group;
     }
     return hr_op_linear_q8(b->g, b->q8, b->q8_scale, weight(b, w), weight(b, bias), dtype);
 }

@@ -200,6 +200,8 @@ static hr_status read_dummy(const hr_weight *w, int64_t first, int64_t count, vo
     for (uint64_t i = 0; i < (uint64_t)count * k; i++) {
         float v = dummy_value(w, t->seed, begin + i);
         if (w->format == HR_FORMAT_F32) ((float *)to)[i] = v;
+        else if (w->format == HR_FORMAT_I8C)
+            ((int8_t *)to)[i] = (int8_t)lrint(uniform(t->seed, begin + i) * 127);
         else if (w->format == HR_FORMAT_F16) ((uint16_t *)to)[i] = hr_f32_to_f16(v);
         else ((uint16_t *)to)[i] = hr_f32_to_bf16(v);
     }

@@ -77,14 +77,6 @@ static hr_status read_architecture(const hr_json *json, hr_arena *arena, hr_conf
 /* Keys that change what is computed, in ways no family here implements. */
 static hr_status refuse_unsupported(const hr_json *json)
 {
-    const hr_json *quantised = get(json, "quantization_config");
-    if (quantised) {
-        hr_str method = HR_STR("no quant_method");
-        const hr_json *given = get(quantised, "quant_method");
-        if (given) HR_TRY(hr_json_to_str(given, "config.json: quant_method", &method));
-        return hr_fail(HR_UNIMPLEMENTED, "config.json: quantization_config (%.*s) is not supported",
-                       HR_STR_ARG(method));
-    }
     double rotary = 1;
     bool interleaved = false;
     HR_TRY(read_f64(json, "partial_rotary_factor", &rotary));
@@ -271,6 +263,7 @@ hr_status hr_config_from_json(const hr_json *json, hr_arena *arena, hr_config *c
         return hr_fail(HR_INVALID_ARGUMENT, "config.json: must be an object");
     HR_TRY(read_architecture(json, arena, c, family));
     HR_TRY(refuse_unsupported(json));
+    HR_TRY(hr_quantization_from_json(json, arena, &c->quantization));
     HR_TRY(read_sizes(json, c));
     HR_TRY(read_f64(json, "rms_norm_eps", &eps));
     c->rms_eps = (float)eps;

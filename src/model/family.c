@@ -68,6 +68,7 @@ hr_status hr_model_take(hr_model *m, const hr_weight **out, hr_shape shape, cons
     if (m->dummy) {
         HR_TRY(hr_checkpoint_add_dummy(&m->checkpoint, name, shape, m->config.dtype, m->dummy_seed,
                                        &t));
+        HR_TRY(hr_quantized_bind_dummy(m, t));
     } else {
         t = hr_checkpoint_find(&m->checkpoint, hr_str_c(name));
         if (!t)
@@ -146,6 +147,7 @@ static void mark_interleaved(hr_model *m)
 
 hr_status hr_family_bind(hr_model *m)
 {
+    HR_TRY(hr_quantized_bind(m));
     HR_TRY(take_all(m));
     HR_TRY(refuse_unused(m));
     /* after take_all: its shapes say that whole heads are there */
@@ -154,8 +156,8 @@ hr_status hr_family_bind(hr_model *m)
     if (!m->weights) return hr_fail(HR_RESOURCE_EXHAUSTED, "list of weights");
     for (size_t i = 0; i < m->checkpoint.n; i++) {
         const hr_weight *w = &m->checkpoint.tensors[i]->weight;
-        bool skipped = !m->checkpoint.tensors[i]->used ||
-                       strcmp(w->name, "rope_freqs.weight") == 0 ||
+        const hr_tensor *t = m->checkpoint.tensors[i];
+        bool skipped = !t->used || t->is_part || strcmp(w->name, "rope_freqs.weight") == 0 ||
                        (m->head == m->embed && strcmp(w->name, "lm_head.weight") == 0);
         if (!skipped) m->weights[m->n_weights++] = w;
     }

@@ -109,6 +109,13 @@ bool hr_model_has_blocks(const hr_model *m)
     return false;
 }
 
+bool hr_model_has_int8_rows(const hr_model *m)
+{
+    for (size_t i = 0; i < m->n_weights; i++)
+        if (m->weights[i]->format == HR_FORMAT_I8C) return true;
+    return false;
+}
+
 const hr_model_vocab *hr_model_vocab_get(const hr_model *m)
 {
     return &m->vocab;

@@ -8,6 +8,7 @@
 #include "graph/graph.h"
 
 typedef struct hr_model hr_model;
+typedef struct hr_quantization hr_quantization; /* quantization.h */
 
 /* ---- loading ------------------------------------------------------------------------------ */
 
@@ -104,6 +105,7 @@ typedef struct hr_config {
     int64_t eos[HR_MODEL_MAX_EOS]; /* config and generation_config together */
     size_t n_eos;
     hr_generation_defaults generation;
+    const hr_quantization *quantization; /* NULL = none */
 } hr_config;
 
 const hr_config *hr_model_config(const hr_model *m);
@@ -112,6 +114,9 @@ const char *hr_model_path(const hr_model *m);
 const hr_weight *const *hr_model_weights(const hr_model *m, size_t *count);
 /* True when any matrix is in a GGUF block format: HR_ROWS_INT8_32 is its natural activation. */
 bool hr_model_has_blocks(const hr_model *m);
+/* True when any matrix is int8 with a scale per channel: its rows are int8 with one per token,
+ * whatever hr_build_options.rows says. */
+bool hr_model_has_int8_rows(const hr_model *m);
 
 /* ---- what the tokenizer is made of ---------------------------------------------------------- */
 

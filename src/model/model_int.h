@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/sync.h"
 #include "model/model.h"
+#include "model/quantization.h"
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
@@ -20,6 +21,7 @@ typedef struct hr_tensor {
                          many rows, as GGUF stores llama's q and k; reading puts them back */
     uint64_t seed;    /* dummy */
     bool used;        /* a family took it, or said why it is skipped */
+    bool is_part;     /* scales of another, or never read: no weight of its own */
 } hr_tensor;
 
 /* All tensors of all files of one checkpoint. Lives in the model. */
@@ -199,7 +201,8 @@ typedef struct hr_backbone {
     hr_value *k_cache, *v_cache; /* of the layer being built; replaced by what follows them */
     int32_t window;              /* of the layer being built; 0 = all keys */
     hr_value *quantised, *q8,
-        *q8_scale; /* the last rows quantised, for the linears that share them */
+        *q8_scale;    /* the last rows quantised, for the linears that share them */
+    int64_t q8_group; /* how many columns share a scale in them */
 } hr_backbone;
 
 /* Words shared by the families. x is the activation [T,·]. */

@@ -50,7 +50,7 @@ static const struct {
     { "U32", 4, -1 },
     { "I16", 2, -1 },
     { "U16", 2, -1 },
-    { "I8", 1, -1 },
+    { "I8", 1, HR_FORMAT_I8C }, /* quantized.c says where */
     { "U8", 1, -1 },
     { "BOOL", 1, -1 },
     { "F8_E4M3", 1, -1 },
@@ -67,10 +67,11 @@ static hr_status read_dtype(const reader *r, const hr_json *json, entry *e, size
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
         if (!hr_str_eq_c(text, dtypes[i].name)) continue;
         *size = dtypes[i].bytes;
+        if (dtypes[i].format < 0) break;
         e->tensor.weight.format = (hr_format)dtypes[i].format;
-        if (dtypes[i].format >= 0) return HR_OK;
+        return HR_OK;
     }
-    snprintf(why, sizeof why, "%s dtype %.*s; F32, F16 and BF16 are supported",
+    snprintf(why, sizeof why, "%s dtype %.*s; F32, F16, BF16 and I8 are supported",
              *size ? "unsupported" : "unknown", (int)(text.n > 40 ? 40 : text.n), text.p);
     return fault(r, e->name, why);
 }

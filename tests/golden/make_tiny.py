@@ -5,6 +5,7 @@ the exact numbers the file holds, so that an oracle can be run on them.
 """
 import json
 import pathlib
+import re
 
 import gguf
 import numpy as np
@@ -101,11 +102,16 @@ def rounded(x, dtype):
 
 
 def save_bf16(tensors, path):
-    """A safetensors file of BF16: NumPy has no such dtype, so the header is written here."""
+    save_raw({name: ("BF16", x) for name, x in tensors.items()}, path)
+
+
+def save_raw(tensors, path):
+    """A safetensors file of {name: (dtype, numbers)}. NumPy has no BF16, so it is written here."""
     header, offset, blobs = {}, 0, []
-    for name, x in tensors.items():
-        blob = bf16_bits(x).tobytes()
-        header[name] = {"dtype": "BF16", "shape": list(x.shape),
+    numpy = {"F32": np.float32, "F16": np.float16, "I8": np.int8}
+    for name, (dtype, x) in tensors.items():
+        blob = (bf16_bits(x) if dtype == "BF16" else np.asarray(x, numpy[dtype])).tobytes()
+        header[name] = {"dtype": dtype, "shape": list(np.shape(x)),
                         "data_offsets": [offset, offset + len(blob)]}
         offset += len(blob)
         blobs.append(blob)
@@ -138,6 +144,71 @@ def hf(folder, family, dtype="f32", shards=1):
         (folder / "model.safetensors.index.json").write_text(
             json.dumps({"metadata": {"total_size": 0}, "weight_map": weight_map}))
     return c, tensors
+
+
+# ---- compressed-tensors ------------------------------------------------------------------------
+
+# What the files of w8a8 models vary in: strategy, shape and dtype of the scales, what is ignored.
+W8A8 = {
+    "column": {},
+    "vector": {"shape": lambda n: (n,), "dtype": "BF16"},
+    "one": {"strategy": "tensor", "shape": lambda n: (1,), "dtype": "F16"},
+    "scalar": {"strategy": "tensor", "shape": lambda n: ()},
+    "zero_points": {"zero_points": True},
+    "ignore": {"ignore": ["lm_head", r"re:.*layers\.0\.self_attn\.[qk]_proj$",
+                          "model.layers.1.mlp.down_proj"]},
+    "whole": {"ignore": []},
+}
+
+
+def w8a8_config(strategy="channel", ignore=("lm_head",)):
+    """quantization_config as llm-compressor writes it."""
+    common = {"num_bits": 8, "type": "int", "symmetric": True, "group_size": None,
+              "block_structure": None, "actorder": None, "observer_kwargs": {}}
+    return {"quant_method": "compressed-tensors", "format": "int-quantized",
+            "quantization_status": "compressed", "global_compression_ratio": 1.5,
+            "kv_cache_scheme": None, "ignore": list(ignore), "sparsity_config": {},
+            "transform_config": {}, "version": "0.10.2", "config_groups": {"group_0": {
+                "targets": ["Linear"], "output_activations": None,
+                "weights": {**common, "strategy": strategy, "dynamic": False,
+                            "observer": "minmax"},
+                "input_activations": {**common, "strategy": "token", "dynamic": True,
+                                      "observer": None}}}}
+
+
+def is_quantised(module, ignore):
+    return not any(re.match(i[3:], module) if i.startswith("re:") else i == module for i in ignore)
+
+
+def w8a8(folder, family, kind="column"):
+    """A folder of int8 linears. Returns configuration, numbers, and {module: (int8, scales)}."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    v = W8A8[kind]
+    c, ignore = FAMILIES[family], v.get("ignore", ["lm_head"])
+    shape, dtype = v.get("shape", lambda n: (n, 1)), v.get("dtype", "F32")
+    tensors, integers, held = random_tensors(c), {}, {}
+    for name, x in list(tensors.items()):
+        module = name[:-len(".weight")]
+        if x.ndim == 1 or "embed" in name or not is_quantised(module, ignore):
+            held[name] = ("F32", x)
+            continue
+        count = int(np.prod(shape(x.shape[0])))
+        most = np.abs(x).max(axis=1) if count > 1 else np.abs(x).max(keepdims=True)[0]
+        scale = rounded(most.astype(np.float32) / np.float32(127), dtype.lower())
+        q = np.clip(np.rint(x / scale[:, None]), -128, 127).astype(np.int8)
+        held[name], held[module + ".weight_scale"] = ("I8", q), (dtype, scale.reshape(shape(len(q))))
+        if v.get("zero_points"):
+            held[module + ".weight_zero_point"] = ("I8", np.zeros(shape(len(q))))
+        scale = np.broadcast_to(scale, len(q))
+        integers[module] = q, scale
+        tensors[name] = q * scale[:, None]
+    (folder / "config.json").write_text(json.dumps({
+        **c, "torch_dtype": "float32",
+        "quantization_config": w8a8_config(v.get("strategy", "channel"), ignore)}))
+    tokenizer().save(str(folder / "tokenizer.json"))
+    save_raw(held, folder / "model.safetensors")
+    return c, tensors, integers
 
 
 # ---- GGUF ------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ float32 it shows what error the same mathematics has in single precision.
 
 half=True rounds what every operation gives to bfloat16, as a device with bfloat16 activations does.
 rows="int8" quantises the input of every linear as the engine declares for GGUF block formats: per
-32 columns absmax/127, round to nearest even.
+32 columns absmax/127, round to nearest even. `integers` holds {module: (int8 [N,K], float32 [N])}:
+these linears quantise whole rows so and multiply integers, as compressed-tensors' w8a8 does.
 """
 import numpy as np
 
@@ -51,14 +52,24 @@ def quantise_rows(x):
     return (q.astype(x.dtype) * safe.astype(x.dtype)).reshape(x.shape)
 
 
+def product_w8a8(x, q, scale):
+    """int8 × int8 in integers, then × the row's scale, × the channel's, in the dtype of x."""
+    row = np.abs(x).max(axis=-1, keepdims=True).astype(np.float32) / np.float32(127)
+    row = np.where(row == 0, np.float32(1), row)
+    x_q = np.clip(np.rint(x.astype(np.float32) / row), -127, 127).astype(np.int64)
+    return (x_q @ q.T.astype(np.int64)).astype(x.dtype) * row.astype(x.dtype) * scale.astype(x.dtype)
+
+
 def bf16(x):
     u = np.ascontiguousarray(x, np.float32).view(np.uint32)
     return (u + 0x7FFF + (u >> 16 & 1) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
 class Model:
-    def __init__(self, config, tensors, dtype=np.float64, rows="float", half=False):
+    def __init__(self, config, tensors, dtype=np.float64, rows="float", half=False,
+                 integers=None):
         self.c, self.dtype, self.rows = config, dtype, rows
+        self.integers = integers or {}
         self.given = (lambda x: bf16(x).astype(dtype)) if half else (lambda x: x)
         self.w = {k: v.astype(dtype) for k, v in tensors.items()}
         f, factor = inv_freq(config)
@@ -71,7 +82,8 @@ class Model:
     def linear(self, x, name):
         if self.rows == "int8":
             x = quantise_rows(x)
-        y = self.given(x @ self.w[name + ".weight"].T)
+        y = self.given(product_w8a8(x, *self.integers[name]) if name in self.integers else
+                       x @ self.w[name + ".weight"].T)
         bias = self.w.get(name + ".bias")
         return y if bias is None else self.given(y + self.given(bias))
 
@@ -124,6 +136,7 @@ class Model:
         x = self.hidden(ids)
         if self.rows == "int8":
             x = quantise_rows(x)
-        logits = x @ self.w[head].T
+        logits = (product_w8a8(x, *self.integers["lm_head"]) if "lm_head" in self.integers else
+                  x @ self.w[head].T)
         m = logits.max(axis=-1, keepdims=True)
         return logits - m - np.log(np.exp(logits - m).sum(axis=-1, keepdims=True))
