@@ -128,10 +128,9 @@ def test_flags_of_the_native_backend(model, has_pjrt):
               naming=flag if has_pjrt else LACKING)
 
 
-@pytest.mark.parametrize("flag", ["--dtype", "--kv-cache-dtype"])
-def test_bfloat16_is_a_plugins(model, flag):
-    wrong("generate", model, "-p", "a", flag, "bfloat16", status=1,
-          naming=f"{flag} bfloat16: on this device it is auto or float32")
+def test_bfloat16_is_a_plugins(model):
+    wrong("generate", model, "-p", "a", "--dtype", "bfloat16", status=1,
+          naming="--dtype bfloat16: on this device it is auto or float32")
 
 
 def test_programs_are_written(model, has_pjrt, tmp_path):
