@@ -140,4 +140,28 @@ typedef struct hr_bench_sampler_options {
 HR_MUST_USE hr_status hr_bench_sampler(const hr_bench_sampler_options *o, hr_buf *text,
                                        hr_buf *json);
 
+/* ---- bench kernels --------------------------------------------------------------------------- */
+
+typedef struct hr_bench_kernels_options {
+    headrace_options engine; /* isa, threads */
+    const char *ops;         /* lists with commas: linear, attention, rms_norm_q8 … */
+    const char *formats;     /* of weights: i8c, q8_0 … */
+    const char *shapes;      /* of linears: KxN */
+    const char *kv;          /* dtypes of the KV cache: f32, bf16, f16 */
+    const char *heads;       /* QUERY/KEYxDIM */
+    const int64_t *rows;     /* [n_rows] row counts */
+    const int64_t *contexts; /* [n_contexts] keys that attention reads */
+    size_t n_rows, n_contexts;
+    int64_t peak_mib;              /* size of the largest buffer that is read for the peaks */
+    double run_ms;                 /* runs of each figure take about so long together */
+    double run_limit;              /* seconds: what takes longer is left out */
+    hr_bench_progress_fn progress; /* NULL = silent */
+    void *context;
+} hr_bench_kernels_options;
+
+void hr_bench_kernels_init(hr_bench_kernels_options *o);
+/* What the machine can do, and what of it each op reaches natively, over row counts. */
+HR_MUST_USE hr_status hr_bench_kernels(const hr_bench_kernels_options *o, hr_buf *text,
+                                       hr_buf *json);
+
 #endif

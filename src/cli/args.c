@@ -252,6 +252,7 @@ hr_status hr_args_parse(int argc, char **argv, unsigned command, const char *pro
     hr_bench_serve_init(&out->bench.serve);
     hr_bench_engine_init(&out->bench.engine);
     out->bench.sampler.num_runs = 40;
+    hr_bench_kernels_init(&out->bench.kernels);
     const char *check = getenv("HEADRACE_CHECK_RECOMPILATION");
     if (!check) check = getenv("VLLM_XLA_CHECK_RECOMPILATION");
     out->options.check_recompilation = check && !strcmp(check, "1");
@@ -271,7 +272,7 @@ void hr_args_deinit(hr_args *a)
                              &c->api_keys,          &c->served_names,      &c->allowed_origins,
                              &a->bench.headers,     &a->bench.goodput,     &a->bench.hidden_sizes,
                              &a->bench.vocab_sizes, &a->bench.batch_sizes, &c->choice,
-                             &c->logits_processors };
+                             &c->logits_processors, &a->bench.rows,        &a->bench.contexts };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) hr_free(lists[i]->at);
     hr_free(a->typed);
     hr_arena_deinit(&a->arena);

@@ -26,6 +26,7 @@ enum {
     HR_CLI_DEVICES = 4096,
     HR_CLI_BENCH_SAMPLER = 8192,
     HR_CLI_REPLAY = 16384,
+    HR_CLI_BENCH_KERNELS = 32768,
 };
 
 typedef enum hr_cli_flag_kind {
@@ -84,8 +85,10 @@ typedef struct hr_cli_bench {
     hr_bench_serve_options serve; /* its data and http are the others', too */
     hr_bench_engine_options engine;
     hr_bench_sampler_options sampler;
+    hr_bench_kernels_options kernels;
     hr_cli_list headers, goodput;                       /* of const char * */
     hr_cli_list hidden_sizes, vocab_sizes, batch_sizes; /* of int64_t */
+    hr_cli_list rows, contexts;                         /* of int64_t */
     const char *tokenizer, *result_dir, *result_filename, *from_result, *output_json;
     int save_result, no_progress, one_run;
 } hr_cli_bench;

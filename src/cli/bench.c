@@ -322,3 +322,19 @@ int hr_cli_bench_sampler(hr_args *a)
     o->context = &shown;
     return finish(a, hr_bench_sampler(o, &text, &json), &text, &json);
 }
+
+/* ---- bench kernels --------------------------------------------------------------------------- */
+
+int hr_cli_bench_kernels(hr_args *a)
+{
+    progress shown = { .terminal = isatty(STDERR_FILENO) };
+    hr_cli_bench *b = &a->bench;
+    hr_bench_kernels_options *o = &b->kernels;
+    hr_buf text = { 0 }, json = { 0 };
+    o->engine = a->options;
+    if (b->rows.n) o->rows = b->rows.at, o->n_rows = b->rows.n;
+    if (b->contexts.n) o->contexts = b->contexts.at, o->n_contexts = b->contexts.n;
+    if (!b->no_progress) o->progress = on_requests;
+    o->context = &shown;
+    return finish(a, hr_bench_kernels(o, &text, &json), &text, &json);
+}

@@ -225,6 +225,8 @@ hr_status hr_args_check(hr_args *a)
         HR_TRY(check_bench_engine(a));
     if (a->command == HR_CLI_BENCH_SAMPLER && a->model)
         return hr_fail(HR_INVALID_ARGUMENT, "'%s': bench sampler takes no model", a->model);
+    if (a->command == HR_CLI_BENCH_KERNELS && a->model)
+        return hr_fail(HR_INVALID_ARGUMENT, "'%s': bench kernels takes no model", a->model);
     if (a->command & (HR_CLI_CHAT | HR_CLI_COMPLETE)) HR_TRY(check_client(a));
     HR_TRY(check_choices(a));
     return check_companions(a);

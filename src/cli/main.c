@@ -101,6 +101,14 @@ static const command commands[] = {
       "Needs no model. Head alone, head and sampler, sampler alone, each option by itself and all\n"
       "at once:\n\n"
       "  headrace bench sampler --batch-sizes 1,32 --head float32,w8a8\n\n" },
+    { "bench kernels", HR_CLI_BENCH_KERNELS, hr_cli_bench_kernels,
+      "what each op reaches of the machine's measured peaks",
+      "usage: headrace bench kernels [flags]\n\n"
+      "Needs no model. Measures how fast this machine reads memory and caches and how fast it\n"
+      "multiplies, then times each op natively over row counts and tells how much of that it "
+      "reaches:\n\n"
+      "  headrace bench kernels --ops linear --formats i8c,q8_0 --shapes 896x9728 "
+      "--rows 1,8,64,512\n\n" },
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

@@ -15,8 +15,7 @@
 #include "cpu/cpu.h"
 #include "engine/engine_int.h"
 
-/* What this process may still take: the machine's, or less under a cgroup limit. */
-static size_t available_memory(void)
+size_t hr_memory_available(void)
 {
     size_t bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     FILE *f = fopen("/proc/meminfo", "re");
@@ -40,7 +39,7 @@ static void find_available(const hr_engine *e, hr_memory *out)
 {
     hr_device_memory m = { 0 };
     int devices = e->options.tensor_parallel_size;
-    *out = (hr_memory){ .available = available_memory() };
+    *out = (hr_memory){ .available = hr_memory_available() };
     if (devices > 1) out->available /= (size_t)devices; /* each device's share of the same memory */
     if (!e->backend || !hr_backend_memory(e->backend, &m) || !m.limit) return;
     out->of_device = true;

@@ -13,6 +13,8 @@ typedef struct hr_memory {
     bool of_device;   /* as a plugin's device says it, not this machine */
 } hr_memory;
 
+/* Bytes that this process may still take: the machine's, or less under a cgroup limit. */
+size_t hr_memory_available(void);
 /* Compiles the programs of the last buckets, which need most, against weights that are only
  * measured. e->backend, where there is one, is asked what its device has. `every` non-NULL: all
  * programs, into that ledger, which the caller deinits. The engine's options are resolved. */

@@ -728,6 +728,138 @@ def test_sampler_refuses(flags, word):
     assert r.returncode in (1, 2) and word in r.stderr
 
 
+KERNELS = ("--rows", "1,3", "--shapes", "96x80,256x33", "--contexts", "20", "--peak-mib", 2,
+           "--run-ms", 1, "--threads", 2)
+INT8 = {"Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K"}
+# bits of a weight as packed, its scales over 16 columns at a time included
+BITS = {"I8C": 8, "Q8_0": 8.5, "Q4_0": 4.5, "Q4_1": 5, "Q4_K": 4.625, "Q5_K": 5.625, "Q6_K": 6.5625,
+        "BF16": 16, "F32": 32}
+
+
+def kernel_work(f):
+    """Bytes that must move and multiplications and additions, from the shapes alone."""
+    rows, op = f["rows"], f["op"]
+    if op == "linear":
+        scale = {"I8C": 4}.get(f["format"], f["k"] / 8 if f["format"] in INT8 else 0)
+        row = f["k"] * (1 if scale else 4) + scale
+        return f["weight_bytes"] + rows * (row + 4 * f["n"]), 2 * rows * f["k"] * f["n"]
+    if op.startswith("attention"):
+        first = f["context"] if op.endswith("decode") else f["context"] - rows + 1
+        met = sum(f["context"] if op.endswith("decode") else first + i for i in range(rows))
+        keys = f["context"] * (rows if op.endswith("decode") else 1)
+        size = {"f32": 4, "bf16": 2, "f16": 2}[f["kv"]]
+        return (2 * keys * f["kv_heads"] * f["head_dim"] * size
+                + 8 * rows * f["query_heads"] * f["head_dim"],
+                4 * met * f["query_heads"] * f["head_dim"])
+    if op == "rope":
+        return rows * ((f["query_heads"] + f["kv_heads"]) * f["head_dim"] * 8 + 12), 0
+    out = f["columns"] * (1 + 4 / f["group"])
+    return {"rms_norm_q8": rows * (4 * f["columns"] + out) + 4 * f["columns"],
+            "gated_q8": rows * (8 * f["columns"] + out),
+            "quantise_rows": rows * (4 * f["columns"] + out)}[op], 0
+
+
+def check_peaks(peaks, isas):
+    for f in peaks["read"]:
+        assert f["plain_gb_s"] > 0 and f["streams_gb_s"] > 0
+    assert [(f["isa"], f["bytes"], f["threads"]) for f in peaks["read"]] == [
+        (isa, mib << 20, threads) for isa in isas for mib in (2, 1) for threads in (1, 2)]
+    largest = [f for f in peaks["read"] if f["bytes"] == 2 << 20]
+    assert peaks["memory_gb_s"] == max(f[k] for f in largest for k in ("plain_gb_s", "streams_gb_s"))
+    ops = {(f["isa"], f["what"], f["threads"]): f["gop_s"] for f in peaks["arithmetic"]}
+    assert min(ops.values()) > 0 and len(ops) == len(peaks["arithmetic"])
+    for isa in isas:
+        assert {(isa, what, t) for what in ("f32", "int8") for t in (1, 2)} <= set(ops)
+    return ops
+
+
+def check_figure(f, ops, isa):
+    work, count = kernel_work(f)
+    assert 0 < f["best_ms"] <= f["ms"] and f["runs"] >= 4
+    assert f["bytes"] == pytest.approx(work) and f.get("ops", 0) == pytest.approx(count), f
+    assert f["gb_s"] == pytest.approx(work / f["ms"] / 1e6)
+    assert f["percent_of_peak"] == pytest.approx(100 * f["limit_ms"] / f["ms"])
+    if count:
+        assert f["gop_s"] == pytest.approx(count / f["ms"] / 1e6)
+    if f["bound"] == "arithmetic":
+        what = "int8" if f.get("format") in INT8 | {"I8C"} else "f32"
+        peaks = [v for (i, w, _), v in ops.items() if i == isa and (
+            w == what or (f.get("format") == "BF16" and w == "bf16"))]
+        assert f["limit_ms"] == pytest.approx(count / max(peaks) / 1e6)
+    if f["op"] == "linear":
+        panels = (f["n"] + 15) // 16
+        assert f["weight_bytes"] == pytest.approx(panels * 16 * f["k"] * BITS[f["format"]] / 8,
+                                                  abs=panels * 128 + 4 * f["n"])
+        assert f["copies"] > 1
+
+
+def test_kernels(tmp_path):
+    machine = [isa for isa in ("scalar", "avx2", "avx512") if headrace(
+        "bench", "kernels", "--isa", isa, "--ops", "rope", *KERNELS).returncode == 0]
+    assert "scalar" in machine
+    for isa in machine:
+        file = tmp_path / f"{isa}.json"
+        r = headrace("bench", "kernels", *KERNELS, "--isa", isa, "--output-json", file)
+        assert r.returncode == 0, r.stderr
+        got = json.loads(file.read_text())
+        assert got["threads"] == 2 and got["isa"] == isa and got["cpu"] and got["date"]
+        ops = check_peaks(got["peaks"], machine)
+        figures = got["figures"]
+        linear = [f for f in figures if f["op"] == "linear"]
+        assert [(f["k"], f["format"], f["rows"]) for f in linear] == [
+            (k, form, rows) for k in (96, 256) for form in BITS for rows in (1, 3)]
+        assert [f["op"] for f in figures if f["op"] != "linear"] == [
+            op for op in ("attention decode", "attention prefill", "rms_norm_q8", "gated_q8", "rope",
+                          "quantise_rows", "quantise_rows") for _ in range(2)]
+        for f in figures:
+            if f["op"] == "linear" and f["k"] == 96 and f["format"].endswith("_K"):
+                assert "block" in f["left_out"] and "ms" not in f
+            else:
+                check_figure(f, ops, isa)
+
+
+def test_kernels_table_shows_what_was_measured(tmp_path):
+    file = tmp_path / "k.json"
+    r = headrace("bench", "kernels", "--rows", ",".join(str(n) for n in range(1, 13)), "--shapes",
+                 "64x48", "--formats", "w8a8,q4_0", "--ops", "linear,attention", "--kv", "f32,bf16",
+                 "--contexts", "8", "--heads", "4/2x32", "--peak-mib", 1, "--run-ms", 1,
+                 "--output-json", file)
+    assert r.returncode == 0, r.stderr
+    assert max(len(line) for line in r.stdout.splitlines()) <= 100
+    assert "of 6 ops done" in r.stderr and "ops done" not in r.stdout
+    figures = json.loads(file.read_text())["figures"]
+    want = [f["ms"] for f in figures if f["op"] == "linear"]
+    first = re.findall(r"(?:I8C|Q4_0) +ms(.*)", r.stdout)
+    assert len(first) == 4  # twelve row counts are ten and two
+    rows = [[float(x) for x in line.split()] for line in first]
+    assert rows[0] + rows[2] == pytest.approx(want[:12], rel=0.01, abs=6e-6)
+    assert rows[1] + rows[3] == pytest.approx(want[12:], rel=0.01, abs=6e-6)
+    prefill = [f for f in figures if f["op"] == "attention prefill"]
+    assert all(("left_out" in f) == (f["rows"] > 8) for f in prefill)
+    assert "more queries than keys" in r.stdout
+
+
+def test_kernels_leaves_out_what_takes_too_long():
+    r = headrace("bench", "kernels", "--ops", "linear", "--formats", "f32", "--shapes", "64x64",
+                 "--rows", "1,64", "--run-limit", 1e-9, "--peak-mib", 1, "--run-ms", 1, "--json")
+    one, many = json.loads(r.stdout)["figures"]
+    assert one["ms"] > 0 and "--run-limit" in many["left_out"]
+
+
+@pytest.mark.parametrize("flags, word", [
+    (["--ops", "linear,sort"], "sort"), (["--formats", "q9"], "Q8_0"), (["--rows", "0"], "--rows"),
+    (["--rows", "9000"], "--rows"), (["--shapes", "90x7"], "multiple of 32"),
+    (["--shapes", "896"], "KxN"), (["--heads", "14/3x64"], "--heads"), (["--kv", "i9"], "--kv"),
+    (["--contexts", "0"], "--contexts"), (["--run-ms", "0"], "--run-ms"),
+    (["--run-limit", "nan"], "--run-limit"), (["--peak-mib", "0"], "--peak-mib"),
+    (["--threads", "-1"], "--threads"), (["--isa", "sse"], "sse"),
+    (["smollm2-135m"], "takes no model"),
+])
+def test_kernels_refuses(flags, word):
+    r = headrace("bench", "kernels", *flags)
+    assert r.returncode in (1, 2) and word in r.stderr and not r.stdout
+
+
 @pytest.mark.parametrize("command, flags, word", [
     ("throughput", [], "which model"), ("latency", [], "which model"), ("startup", [], "which model"),
     ("latency", ["--batch-size", "0"], "--batch-size"),
