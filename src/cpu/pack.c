@@ -31,16 +31,12 @@ static uint16_t load_u16(const void *p)
 static bool panel_sizes(hr_packed *p)
 {
     hr_pack_form f = hr_pack_form_of(p->format);
-    size_t k = (size_t)p->k, scales;
-    if (!f.group_bytes) {
-        p->scales_at = 0;
+    size_t k = (size_t)p->k;
+    if (!f.group_bytes)
         return hr_mul_add(k, C * hr_format_block_bytes(p->format), 63, &p->panel_bytes);
-    }
     size_t groups = (k + G - 1) / G;
-    size_t blocks = f.groups_per_scale ? groups / f.groups_per_scale : 1;
-    return hr_mul_add(groups, f.group_bytes, 0, &p->scales_at) &&
-           hr_mul_add(blocks, f.scale_bytes, 63, &scales) &&
-           hr_mul_add(1, p->scales_at, scales, &p->panel_bytes);
+    return hr_mul_add((groups + f.span - 1) / f.span, f.span_bytes,
+                      f.groups_per_scale ? 0 : f.scale_bytes, &p->panel_bytes);
 }
 
 static hr_status too_large(const hr_weight *w)
@@ -206,13 +202,14 @@ static void scales_q6_k(const uint8_t *b, int c, uint8_t *to)
 }
 
 /* Scale blocks of one row into column c of its panel. */
-static void put_scales(const hr_packed *p, const uint8_t *row, int c, uint8_t *to)
+static void put_scales(const hr_packed *p, const uint8_t *row, int c, uint8_t *panel)
 {
     hr_pack_form f = hr_pack_form_of(p->format);
     size_t block = hr_format_block_bytes(p->format);
     int64_t blocks = p->k / hr_format_block(p->format);
     if (!f.groups_per_scale) return; /* dense or I8C */
-    for (int64_t i = 0; i < blocks; i++, row += block, to += f.scale_bytes) {
+    for (int64_t i = 0; i < blocks; i++, row += block) {
+        uint8_t *to = panel + hr_pack_scales_at(f, i * f.groups_per_scale, p->k);
         if (f.groups_per_scale == 1) {
             put_f16(to, c, load_u16(row));
             if (f.scale_bytes == 64) put_f16(to + 32, c, load_u16(row + 2));
@@ -234,12 +231,11 @@ static void pack_codes(const hr_packed *p, const uint8_t *rows, int count, uint8
     for (int64_t g = 0; g * G < p->k; g++) {
         for (int c = 0; c < count; c++)
             codes_of(p->format, rows + (size_t)c * row_bytes, g, p->k, u[c]);
-        uint8_t *to = panel + (size_t)g * f.group_bytes;
+        uint8_t *to = panel + hr_pack_codes_at(f, g);
         if (f.group_bytes == 512) put_bytes(u, to);
         else put_nibbles(u, f.planes, to);
     }
-    for (int c = 0; c < count; c++)
-        put_scales(p, rows + (size_t)c * row_bytes, c, panel + p->scales_at);
+    for (int c = 0; c < count; c++) put_scales(p, rows + (size_t)c * row_bytes, c, panel);
 }
 
 static void pack_dense(const hr_packed *p, const uint8_t *rows, int count, uint8_t *panel)
@@ -264,7 +260,8 @@ hr_status hr_pack_panels(hr_packed *p, const hr_weight *w, const float *scale, i
         }
         pack_codes(p, scratch, count, panel);
         if (p->format == HR_FORMAT_I8C)
-            memcpy(panel + p->scales_at, scale + expert * p->n + first, (size_t)count * 4);
+            memcpy(panel + hr_pack_scales_at(hr_pack_form_of(p->format), 0, p->k),
+                   scale + expert * p->n + first, (size_t)count * 4);
     }
     return HR_OK;
 }
@@ -289,7 +286,7 @@ hr_status hr_pack_vector(hr_packed *p, const hr_weight *w)
 static void row_codes(const hr_packed *p, const uint8_t *panel, int64_t g, int c, uint8_t u[G])
 {
     hr_pack_form f = hr_pack_form_of(p->format);
-    const uint8_t *from = panel + (size_t)g * f.group_bytes;
+    const uint8_t *from = panel + hr_pack_codes_at(f, g);
     if (f.group_bytes == 512) {
         for (int i = 0; i < G; i++) u[i] = from[i / 4 * 64 + c * 4 + i % 4];
         return;
@@ -320,12 +317,11 @@ typedef struct affine {
 static affine row_affine(const hr_packed *p, const uint8_t *panel, int64_t g, int c)
 {
     hr_pack_form f = hr_pack_form_of(p->format);
-    const uint8_t *s = panel + p->scales_at;
+    const uint8_t *s = panel + hr_pack_scales_at(f, g, p->k);
     if (!f.groups_per_scale) {
         float scale = hr_f32_from_bits(load_u32(s + c * 4));
         return (affine){ { scale, scale }, 0 };
     }
-    s += (size_t)(g / f.groups_per_scale) * f.scale_bytes;
     float d = column_f16(s, c);
     if (f.groups_per_scale == 1)
         return (affine){ { d, d }, f.scale_bytes == 64 ? column_f16(s + 32, c) : 0 };

@@ -1,7 +1,9 @@
 /* Weights in the layout that their kernels stream, packed once per backend.
  *
  * A matrix [N,K] becomes panels of 16 output columns (its rows n); the last panel is filled with
- * zeros. A panel is contiguous: first the codes of all its K, then its scales.
+ * zeros. A panel is one stream, read from end to end: spans of 1, 2 or 8 groups of 32 k, each the
+ * codes of its groups and then their scales, a multiple of 64 bytes. (With all scales at the end of
+ * a panel the processor's own prefetching lost its track twice a panel: two thirds of the speed.)
  *
  * Codes of quantised formats lie in groups of 32 k as unsigned numbers u (value = u - zero):
  *   bytes    8 quads × 64 B. Byte c·4+i of quad j is column c, k = 4j+i.           Q8_0, I8C
@@ -9,12 +11,12 @@
  *            then per plane (bit 4, bit 5) 64 B: bit c·4+i of 8-byte word j is quad j.
  *            0 planes: Q4_0 Q4_1 Q4_K; 1 plane: Q5_0 Q5_1 Q5_K; 2 planes: Q6_K.
  * so every format keeps its stored precision to the bit. Dense formats are [K][16] numbers as they
- * are. Scales, per panel:
+ * are. Scales, per span:
  *   Q8_0 Q4_0 Q5_0   per group: d f16[16]
  *   Q4_1 Q5_1        per group: d f16[16], m f16[16]
  *   Q4_K Q5_K        per 256 k: d f16[16], -dmin f16[16], then per group: sc u8[16], mn u8[16]
  *   Q6_K             per 256 k: d f16[16], then per group: sc i8[16] of k 0-15, i8[16] of k 16-31
- *   I8C              per panel: f32[16]
+ *   I8C              once, at the end of the panel: f32[16]
  *
  * The declared form. With int8 rows (x, one f32 scale xs per 32 k) every path, for any number of
  * rows, computes for each column, over groups in ascending k:
@@ -45,7 +47,6 @@ struct hr_packed {
     int64_t experts, n, k; /* 1 expert for an ordinary matrix; a vector has k = 0 */
     int64_t panels;        /* of one expert */
     size_t panel_bytes;    /* a multiple of 64 */
-    size_t scales_at;      /* offset of a panel's scales */
     uint8_t *data;         /* owned; [experts][panels][panel_bytes], or f32 [n] for a vector */
     size_t bytes;          /* of data */
 };
@@ -56,26 +57,41 @@ typedef struct hr_pack_form {
     uint16_t scale_bytes;      /* per scale block */
     uint16_t groups_per_scale; /* groups that one scale block covers; 0 = the whole panel */
     uint8_t planes, zero;
+    uint16_t span, span_bytes; /* groups of a span, and its bytes, filled up to 64 */
 } hr_pack_form;
 
 static inline hr_pack_form hr_pack_form_of(hr_format f)
 {
+    enum { S = HR_PACK_SUPER, K = 64 + 32 * S };
     switch (f) {
     case HR_FORMAT_F32:
     case HR_FORMAT_F16:
     case HR_FORMAT_BF16: return (hr_pack_form){ 0 };
-    case HR_FORMAT_I8C: return (hr_pack_form){ 512, 64, 0, 0, 128 };
-    case HR_FORMAT_Q8_0: return (hr_pack_form){ 512, 32, 1, 0, 128 };
-    case HR_FORMAT_Q4_0: return (hr_pack_form){ 256, 32, 1, 0, 8 };
-    case HR_FORMAT_Q4_1: return (hr_pack_form){ 256, 64, 1, 0, 0 };
-    case HR_FORMAT_Q5_0: return (hr_pack_form){ 320, 32, 1, 1, 16 };
-    case HR_FORMAT_Q5_1: return (hr_pack_form){ 320, 64, 1, 1, 0 };
-    case HR_FORMAT_Q4_K: return (hr_pack_form){ 256, 64 + 32 * HR_PACK_SUPER, HR_PACK_SUPER, 0, 0 };
-    case HR_FORMAT_Q5_K: return (hr_pack_form){ 320, 64 + 32 * HR_PACK_SUPER, HR_PACK_SUPER, 1, 0 };
-    case HR_FORMAT_Q6_K:
-        return (hr_pack_form){ 384, 32 + 32 * HR_PACK_SUPER, HR_PACK_SUPER, 2, 32 };
+    case HR_FORMAT_I8C: return (hr_pack_form){ 512, 64, 0, 0, 128, 1, 512 };
+    case HR_FORMAT_Q8_0: return (hr_pack_form){ 512, 32, 1, 0, 128, 2, 1088 };
+    case HR_FORMAT_Q4_0: return (hr_pack_form){ 256, 32, 1, 0, 8, 2, 576 };
+    case HR_FORMAT_Q4_1: return (hr_pack_form){ 256, 64, 1, 0, 0, 1, 320 };
+    case HR_FORMAT_Q5_0: return (hr_pack_form){ 320, 32, 1, 1, 16, 2, 704 };
+    case HR_FORMAT_Q5_1: return (hr_pack_form){ 320, 64, 1, 1, 0, 1, 384 };
+    case HR_FORMAT_Q4_K: return (hr_pack_form){ 256, K, S, 0, 0, S, 256 * S + K };
+    case HR_FORMAT_Q5_K: return (hr_pack_form){ 320, K, S, 1, 0, S, 320 * S + K };
+    case HR_FORMAT_Q6_K: return (hr_pack_form){ 384, K - 32, S, 2, 32, S, 384 * S + K };
     }
     return (hr_pack_form){ 0 };
+}
+
+/* Offsets in a panel of quantised codes: of group g's codes, and of the scale block that covers it.
+ */
+static inline size_t hr_pack_codes_at(hr_pack_form f, int64_t g)
+{
+    return (size_t)(g / f.span) * f.span_bytes + (size_t)(g % f.span) * f.group_bytes;
+}
+static inline size_t hr_pack_scales_at(hr_pack_form f, int64_t g, int64_t k)
+{
+    if (!f.groups_per_scale)
+        return (size_t)((k + HR_PACK_GROUP - 1) / HR_PACK_GROUP) * f.group_bytes;
+    return (size_t)(g / f.span) * f.span_bytes + (size_t)f.span * f.group_bytes +
+           (size_t)(g % f.span / f.groups_per_scale) * f.scale_bytes;
 }
 
 /* Sets every field but data from the weight's descriptor; RESOURCE_EXHAUSTED when sizes wrap. */
