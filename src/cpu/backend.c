@@ -20,7 +20,7 @@ static hr_status buffer_create(hr_backend *base, const hr_tensor_desc *d, hr_buf
     if (!x) return hr_fail(HR_RESOURCE_EXHAUSTED, "buffer of %zu bytes", bytes);
     x->desc = *d;
     x->bytes = bytes;
-    hr_status st = hr_region_map(bytes, b->pages, "buffer", &x->region);
+    hr_status st = hr_region_map(bytes, b->pages, HR_REGION_FILLS, "buffer", &x->region);
     if (st) {
         hr_free(x);
         return st;
@@ -147,8 +147,8 @@ hr_status hr_cpu_backend_create(const hr_cpu_options *opt, hr_backend **out)
     hr_status st = hr_isa_choose(o.isa, &b->isa);
     if (!st) st = hr_pool_create(threads, &b->pool);
     if (!st)
-        st = hr_region_map((size_t)threads * HR_KERNEL_SCRATCH, b->pages, "kernel scratch",
-                           &b->scratch);
+        st = hr_region_map((size_t)threads * HR_KERNEL_SCRATCH, b->pages, HR_REGION_WHOLE,
+                           "kernel scratch", &b->scratch);
     if (st) {
         destroy(&b->base);
         return st;

@@ -11,12 +11,19 @@
 /* ---- regions.c: zeroed memory from the system, touched lazily ------------------------------ */
 
 typedef struct hr_region {
-    void *base; /* owned; 64-byte aligned at least; NULL when empty */
-    size_t bytes;
+    void *base;   /* 64-byte aligned at least; NULL when empty */
+    size_t bytes; /* from base */
+    void *map;    /* owned: what the system gave */
+    size_t map_bytes;
 } hr_region;
 
-HR_MUST_USE hr_status hr_region_map(size_t bytes, hr_cpu_pages pages, const char *what,
-                                    hr_region *out);
+typedef enum hr_region_use {
+    HR_REGION_WHOLE, /* written all over, or anywhere */
+    HR_REGION_FILLS, /* from the beginning, as tokens come */
+} hr_region_use;
+
+HR_MUST_USE hr_status hr_region_map(size_t bytes, hr_cpu_pages pages, hr_region_use use,
+                                    const char *what, hr_region *out);
 void hr_region_unmap(hr_region *r); /* an empty one is fine */
 
 /* ---- weights.c: packed once per backend ----------------------------------------------------- */
@@ -29,6 +36,8 @@ typedef struct hr_weight_table {
     } * slots;                /* owned */
     size_t used, capacity;    /* capacity is a power of two or 0 */
     size_t bytes;             /* of all packed weights */
+    hr_region *chunks;        /* owned; the last one is being filled */
+    size_t n_chunks, chunks_capacity, filled;
 } hr_weight_table;
 
 struct hr_cpu_backend;

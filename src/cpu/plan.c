@@ -18,7 +18,7 @@ static hr_status grow_slab(hr_cpu_backend *b, size_t bytes)
 {
     if (bytes <= b->slab.bytes) return HR_OK;
     hr_region larger;
-    HR_TRY(hr_region_map(bytes, b->pages, "working memory", &larger));
+    HR_TRY(hr_region_map(bytes, b->pages, HR_REGION_WHOLE, "working memory", &larger));
     hr_region_unmap(&b->slab);
     b->slab = larger;
     return HR_OK;

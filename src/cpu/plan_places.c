@@ -64,7 +64,8 @@ static hr_status place_constants(plan_builder *b)
         if (b->g->values[i]->kind == HR_VALUE_CONST)
             bytes += (value_bytes(b->g->values[i]) + 63) & ~(size_t)63;
     if (!bytes) return HR_OK;
-    HR_TRY(hr_region_map(bytes, HR_CPU_PAGES_SMALL, "constants", &b->p->constants));
+    HR_TRY(
+        hr_region_map(bytes, HR_CPU_PAGES_SMALL, HR_REGION_WHOLE, "constants", &b->p->constants));
     uint8_t *at = b->p->constants.base;
     for (size_t i = 0; i < b->g->n_values; i++) {
         const hr_value *v = b->g->values[i];

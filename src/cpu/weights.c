@@ -2,11 +2,15 @@
  *
  * Runs at compile. A table from the tensor's descriptor to its packed form; a first use reads and
  * packs on all workers of the pool, panel by panel, so that no more raw bytes are in memory than
- * 16 rows per worker. */
+ * 16 rows per worker. They lie one after the other in a few large regions, in the order in which
+ * programs ask for them, so that small matrices share huge pages, too. */
 #include <stdio.h>
 
 #include "base/sync.h"
 #include "cpu/cpu_int.h"
+
+/* Address space, not memory: what is not written costs nothing. */
+#define CHUNK ((size_t)256 << 20)
 
 static size_t slot_of(const hr_weight_table *t, const hr_weight *w)
 {
@@ -19,9 +23,8 @@ static size_t slot_of(const hr_weight_table *t, const hr_weight *w)
 static hr_status table_reserve(hr_weight_table *t)
 {
     if (t->used * 2 < t->capacity) return HR_OK;
-    hr_weight_table bigger = { .capacity = t->capacity ? t->capacity * 2 : 64,
-                               .used = t->used,
-                               .bytes = t->bytes };
+    hr_weight_table bigger = *t;
+    bigger.capacity = t->capacity ? t->capacity * 2 : 64;
     bigger.slots = hr_alloc_array0(bigger.capacity, sizeof *bigger.slots);
     if (!bigger.slots) return hr_fail(HR_RESOURCE_EXHAUSTED, "weight table");
     for (size_t i = 0; i < t->capacity; i++)
@@ -31,18 +34,30 @@ static hr_status table_reserve(hr_weight_table *t)
     return HR_OK;
 }
 
-static void packed_destroy(hr_packed *p)
+/* Zeroed room for `bytes`, 64-byte aligned; it is part of the table from now on. */
+static hr_status make_room(hr_cpu_backend *b, size_t bytes, const char *what, uint8_t **out)
 {
-    if (!p) return;
-    hr_region r = { .base = p->data, .bytes = p->bytes };
-    if (p->data) hr_region_unmap(&r);
-    hr_free(p);
+    hr_weight_table *t = &b->weights;
+    size_t rounded = (bytes + 63) & ~(size_t)63;
+    *out = NULL;
+    if (!t->n_chunks || rounded > t->chunks[t->n_chunks - 1].bytes - t->filled) {
+        HR_TRY(
+            hr_grow((void **)&t->chunks, &t->chunks_capacity, t->n_chunks + 1, sizeof *t->chunks));
+        HR_TRY(hr_region_map(rounded > CHUNK ? rounded : CHUNK, b->pages, HR_REGION_WHOLE, what,
+                             &t->chunks[t->n_chunks]));
+        t->n_chunks++;
+        t->filled = 0;
+    }
+    *out = (uint8_t *)t->chunks[t->n_chunks - 1].base + t->filled;
+    t->filled += rounded;
+    return HR_OK;
 }
 
 void hr_weights_deinit(hr_weight_table *t)
 {
-    for (size_t i = 0; i < t->capacity; i++)
-        if (t->slots[i].key) packed_destroy(t->slots[i].packed);
+    for (size_t i = 0; i < t->capacity; i++) hr_free(t->slots[i].packed);
+    for (size_t i = 0; i < t->n_chunks; i++) hr_region_unmap(&t->chunks[i]);
+    hr_free(t->chunks);
     hr_free(t->slots);
     *t = (hr_weight_table){ 0 };
 }
@@ -111,9 +126,7 @@ static hr_status pack(hr_cpu_backend *b, const hr_weight *w, hr_packed *p)
     const float *scale;
     HR_TRY(read_scales(b, w, &scale));
     HR_TRY(hr_pack_measure(w, p));
-    hr_region r;
-    HR_TRY(hr_region_map(p->bytes, b->pages, w->name, &r));
-    p->data = r.base;
+    HR_TRY(make_room(b, p->bytes, w->name, &p->data));
     return p->k ? pack_matrix(b, w, scale, p) : hr_pack_vector(p, w);
 }
 
@@ -135,7 +148,7 @@ hr_status hr_weights_get(hr_cpu_backend *b, const hr_weight *w, const hr_packed 
     b->base.weights_s += hr_now_s() - begin;
     if (!st) st = table_reserve(t); /* after pack, which may add the scale */
     if (st) {
-        packed_destroy(p);
+        hr_free(p); /* its room is lost; such a start fails */
         return st;
     }
     t->slots[slot_of(t, w)] = (struct hr_weight_slot){ .key = w, .packed = p };

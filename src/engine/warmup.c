@@ -163,6 +163,20 @@ static void finish(warm_up *w)
     hr_programs_seal(w->runner->programs);
 }
 
+/* The largest programs first, where a compile is over when it returns: all programs share the
+ * working memory of the largest, and what a run touched before it grew would be zeroed again. */
+static hr_status compile_largest(warm_up *w)
+{
+    hr_programs *p = w->runner->programs;
+    int t = p->shapes.tokens.n - 1, q = p->shapes.requests.n - 1;
+    hr_program_slot *slot;
+    if (p->backend->v->program_await) return HR_OK;
+    for (int s = 0; s < HR_STAGE_COUNT; s++)
+        if (hr_programs_have(&p->shapes, (hr_stage)s))
+            HR_TRY(hr_programs_get(p, (hr_stage)s, t, q, "warm-up", &slot));
+    return HR_OK;
+}
+
 hr_status hr_warm_up(hr_runner *r, hr_scheduler *scheduler)
 {
     if (r->programs->shapes.late == HR_LATE_EAGER) {
@@ -175,6 +189,7 @@ hr_status hr_warm_up(hr_runner *r, hr_scheduler *scheduler)
                   .weights_s = r->backend->weights_s };
     hr_status st = make_sequence(&w);
     if (!st) st = hr_programs_start(r->programs);
+    if (!st) st = compile_largest(&w);
     if (!st) st = warm_backbone(&w);
     if (!st) st = warm_select(&w);
     if (!st) st = warm_samplers(&w);

@@ -23,6 +23,7 @@ void hr_graph_destroy(hr_graph *g)
 {
     if (!g) return;
     hr_free(g->values);
+    hr_free(g->weights);
     hr_free(g->nodes);
     hr_free(g->inputs);
     hr_free(g->outputs);
@@ -99,16 +100,43 @@ static hr_status check_weight(const hr_weight *w)
     return HR_OK;
 }
 
+/* Where the value of w is, or would be. */
+static hr_value **weight_slot(const hr_graph *g, const hr_weight *w)
+{
+    uint64_t h = (uint64_t)(uintptr_t)w * 0x9e3779b97f4a7c15u;
+    size_t mask = g->weights_capacity - 1, i = (size_t)(h >> 32) & mask;
+    while (g->weights[i] && g->weights[i]->weight != w) i = (i + 1) & mask;
+    return &g->weights[i];
+}
+
+static bool grow_weights(hr_graph *g)
+{
+    hr_graph more = { .weights_capacity = g->weights_capacity ? 2 * g->weights_capacity : 64 };
+    if (2 * g->n_weights < g->weights_capacity) return true;
+    more.weights = hr_alloc_array0(more.weights_capacity, sizeof(hr_value *));
+    if (!more.weights) return false;
+    for (size_t i = 0; i < g->weights_capacity; i++)
+        if (g->weights[i]) *weight_slot(&more, g->weights[i]->weight) = g->weights[i];
+    hr_free(g->weights);
+    g->weights = more.weights;
+    g->weights_capacity = more.weights_capacity;
+    return true;
+}
+
 hr_value *hr_graph_weight(hr_graph *g, const hr_weight *w)
 {
     if (g->status) return NULL;
     if (!w) return hr_graph_stick(g, hr_fail(HR_INTERNAL, "graph %s: NULL weight", g->name));
-    for (size_t i = 0; i < g->n_values; i++)
-        if (g->values[i]->weight == w) return g->values[i];
+    if (!grow_weights(g)) return out_of_memory(g);
+    hr_value **slot = weight_slot(g, w);
+    if (*slot) return *slot;
     hr_status st = check_weight(w);
     if (st) return hr_graph_stick(g, st);
     hr_value *v = add_leaf(g, w->name, HR_VALUE_WEIGHT, HR_DTYPE_F32, w->shape, HR_LIVE_ALL);
-    if (v) v->weight = w;
+    if (!v) return NULL;
+    v->weight = w;
+    *slot = v;
+    g->n_weights++;
     return v;
 }
 

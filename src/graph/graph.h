@@ -74,7 +74,9 @@ struct hr_graph {
     char message[HR_MESSAGE_MAX];
     hr_value **values;
     size_t n_values, values_capacity;
-    hr_node **nodes; /* in execution order */
+    hr_value **weights;                 /* open addressing by the weight's address; NULL = free */
+    size_t n_weights, weights_capacity; /* a power of two, or 0 */
+    hr_node **nodes;                    /* in execution order */
     size_t n_nodes, nodes_capacity;
     hr_value **inputs; /* in binding order */
     size_t n_inputs, inputs_capacity;

@@ -17,8 +17,14 @@ static bool owns(const hr_graph *g, const hr_value *v)
     return v && v->id < g->n_values && g->values[v->id] == v;
 }
 
+/* What the walk over all nodes finds out about each value. */
+typedef struct seen {
+    bool ready, is_output;
+    const hr_node *last_reader; /* NULL = none */
+} seen;
+
 /* Leaves are always there; a result is there once its node has run. */
-static hr_status verify_operands(const hr_graph *g, size_t i, const bool *ready)
+static hr_status verify_operands(const hr_graph *g, size_t i, seen *values)
 {
     const hr_node *n = g->nodes[i];
     if (n->n_in != hr_op_inputs(n->op) || n->n_out != hr_op_results(n->op))
@@ -27,13 +33,14 @@ static hr_status verify_operands(const hr_graph *g, size_t i, const bool *ready)
         const hr_value *v = n->in[k];
         if (!v) continue;
         if (!owns(g, v)) return refuse(g, i, "an operand of another graph");
-        if (v->kind == HR_VALUE_RESULT && !ready[v->id])
+        if (v->kind == HR_VALUE_RESULT && !values[v->id].ready)
             return refuse(g, i, "an operand is used before it is computed");
+        values[v->id].last_reader = n;
     }
     return HR_OK;
 }
 
-static hr_status verify_results(const hr_graph *g, size_t i, bool *ready)
+static hr_status verify_results(const hr_graph *g, size_t i, seen *values)
 {
     const hr_node *n = g->nodes[i];
     hr_result_spec spec[HR_NODE_MAX_OUT];
@@ -47,30 +54,15 @@ static hr_status verify_results(const hr_graph *g, size_t i, bool *ready)
         if (v->dtype != spec[k].dtype || !hr_shape_eq(v->shape, spec[k].shape) ||
             v->live != spec[k].live)
             return refuse(g, i, "a result's shape or dtype is not what inference says");
-        if (ready[v->id]) return refuse(g, i, "it stands in the list twice");
-        ready[v->id] = true;
+        if (values[v->id].ready) return refuse(g, i, "it stands in the list twice");
+        values[v->id].ready = true;
     }
     return HR_OK;
 }
 
-/* Position of the last node that reads v; -1 = none. */
-static ptrdiff_t last_reader(const hr_graph *g, const hr_value *v)
-{
-    for (size_t i = g->n_nodes; i-- > 0;)
-        for (int k = 0; k < g->nodes[i]->n_in; k++)
-            if (g->nodes[i]->in[k] == v) return (ptrdiff_t)i;
-    return -1;
-}
-
-static bool is_output(const hr_graph *g, const hr_value *v)
-{
-    for (size_t i = 0; i < g->n_outputs; i++)
-        if (g->outputs[i].value == v) return true;
-    return false;
-}
-
 /* From a donated output back to its input, counting the in-place nodes passed. */
-static hr_status verify_donation(const hr_graph *g, const struct hr_output *o, size_t *writes)
+static hr_status verify_donation(const hr_graph *g, const struct hr_output *o, const seen *values,
+                                 size_t *writes)
 {
     const hr_value *from = g->inputs[o->donor], *v = o->value;
     while (v != from) {
@@ -79,8 +71,7 @@ static hr_status verify_donation(const hr_graph *g, const struct hr_output *o, s
             return hr_fail(HR_INTERNAL, "graph %s: output %s does not continue %s in place",
                            g->name, o->name, from->name);
         const hr_value *before = n->in[0];
-        ptrdiff_t last = last_reader(g, before);
-        if (g->nodes[last] != n || is_output(g, before))
+        if (values[before->id].last_reader != n || values[before->id].is_output)
             return hr_fail(HR_INTERNAL, "graph %s: %s is read after %s overwrote it", g->name,
                            from->name, hr_op_name(n->op));
         for (int k = 1; k < n->n_in; k++)
@@ -93,13 +84,18 @@ static hr_status verify_donation(const hr_graph *g, const struct hr_output *o, s
     return HR_OK;
 }
 
-static hr_status verify_outputs(const hr_graph *g, const bool *ready)
+static hr_status verify_outputs(const hr_graph *g, seen *values)
 {
     size_t writes = 0, in_place = 0;
     for (size_t i = 0; i < g->n_outputs; i++) {
         const struct hr_output *o = &g->outputs[i];
-        if (!owns(g, o->value) || (o->value->kind == HR_VALUE_RESULT && !ready[o->value->id]))
+        if (!owns(g, o->value) ||
+            (o->value->kind == HR_VALUE_RESULT && !values[o->value->id].ready))
             return hr_fail(HR_INTERNAL, "graph %s: output %s is never computed", g->name, o->name);
+        values[o->value->id].is_output = true;
+    }
+    for (size_t i = 0; i < g->n_outputs; i++) {
+        const struct hr_output *o = &g->outputs[i];
         if (o->donor < 0) continue;
         if ((size_t)o->donor >= g->n_inputs)
             return hr_fail(HR_INTERNAL, "graph %s: output %s continues no input", g->name, o->name);
@@ -107,7 +103,7 @@ static hr_status verify_outputs(const hr_graph *g, const bool *ready)
             if (g->outputs[k].donor == o->donor)
                 return hr_fail(HR_INTERNAL, "graph %s: outputs %s and %s continue one input",
                                g->name, g->outputs[k].name, o->name);
-        HR_TRY(verify_donation(g, o, &writes));
+        HR_TRY(verify_donation(g, o, values, &writes));
     }
     for (size_t i = 0; i < g->n_nodes; i++) in_place += hr_op_is_in_place(g->nodes[i]->op);
     if (writes != in_place)
@@ -132,15 +128,15 @@ hr_status hr_graph_verify(const hr_graph *g)
 {
     if (g->status) return hr_fail(g->status, "graph %s: %.440s", g->name, g->message);
     HR_TRY(verify_values(g));
-    bool *ready = hr_alloc_array0(g->n_values + 1, sizeof *ready);
-    if (!ready) return hr_fail(HR_RESOURCE_EXHAUSTED, "graph %s: verification", g->name);
+    seen *values = hr_alloc_array0(g->n_values + 1, sizeof *values);
+    if (!values) return hr_fail(HR_RESOURCE_EXHAUSTED, "graph %s: verification", g->name);
     hr_status st = HR_OK;
     for (size_t i = 0; !st && i < g->n_nodes; i++) {
-        st = verify_operands(g, i, ready);
-        if (!st) st = verify_results(g, i, ready);
+        st = verify_operands(g, i, values);
+        if (!st) st = verify_results(g, i, values);
     }
-    if (!st) st = verify_outputs(g, ready);
-    hr_free(ready);
+    if (!st) st = verify_outputs(g, values);
+    hr_free(values);
     return st;
 }
 

@@ -11,11 +11,12 @@ typedef struct chain {
     const hr_node *add, *norm, *gated, *quantise;
 } chain;
 
-static const hr_node *only_quantise(const hr_graph *g, const hr_node *n)
-{
-    const hr_node *q = n->out[0]->shape.rank == 2 ? hr_pass_only_reader(g, n->out[0]) : NULL;
-    return q && q->op == HR_OP_quantise_rows ? q : NULL;
-}
+/* Who reads a value of the old graph. */
+typedef struct readers {
+    const hr_node *only; /* that reads it, once; NULL where none does, or several, or an output */
+    const hr_node *norm; /* the first row norm of it */
+    bool some, taken;    /* taken: its node was a later link of some chain */
+} readers;
 
 /* A rank-2 norm by a leaf weight: one that may move up to where its operand is made. */
 static bool is_row_norm(const hr_node *n)
@@ -24,20 +25,35 @@ static bool is_row_norm(const hr_node *n)
            n->in[1]->kind != HR_VALUE_RESULT;
 }
 
-static const hr_node *first_norm_of(const hr_graph *g, const hr_value *sum)
+static void find_readers(const hr_graph *g, readers *r)
 {
-    for (size_t i = 0; i < g->n_nodes; i++)
-        if (is_row_norm(g->nodes[i]) && g->nodes[i]->in[0] == sum) return g->nodes[i];
-    return NULL;
+    for (size_t i = 0; i < g->n_outputs; i++) r[g->outputs[i].value->id].some = true;
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        const hr_node *n = g->nodes[i];
+        for (int k = 0; k < n->n_in; k++) {
+            readers *x = n->in[k] ? &r[n->in[k]->id] : NULL;
+            if (!x) continue;
+            x->only = x->some ? NULL : n;
+            x->some = true;
+        }
+        readers *x = &r[n->in[0]->id];
+        if (is_row_norm(n) && !x->norm) x->norm = n;
+    }
 }
 
-static chain find(const hr_graph *g, const hr_node *n)
+static const hr_node *only_quantise(const readers *r, const hr_node *n)
+{
+    const hr_node *q = n->out[0]->shape.rank == 2 ? r[n->out[0]->id].only : NULL;
+    return q && q->op == HR_OP_quantise_rows ? q : NULL;
+}
+
+static chain find(const readers *r, const hr_node *n)
 {
     chain c = { 0 };
-    if (n->op == HR_OP_add && (c.norm = first_norm_of(g, n->out[0])) != NULL) c.add = n;
+    if (n->op == HR_OP_add && (c.norm = r[n->out[0]->id].norm) != NULL) c.add = n;
     if (is_row_norm(n)) c.norm = n;
     if (n->op == HR_OP_gated) c.gated = n;
-    if (c.norm || c.gated) c.quantise = only_quantise(g, c.norm ? c.norm : c.gated);
+    if (c.norm || c.gated) c.quantise = only_quantise(r, c.norm ? c.norm : c.gated);
     return c;
 }
 
@@ -62,17 +78,16 @@ static void emit(hr_rewrite *rw, const chain *c)
         hr_rewrite_replace(rw, last->out[i], node->out[(c->add ? 1 : 0) + i]);
 }
 
-/* A node whose result stands already was a later link of some chain. */
-static void rewrite_node(hr_rewrite *rw, const hr_node *n, bool *taken)
+static void rewrite_node(hr_rewrite *rw, const hr_node *n, readers *r)
 {
-    if (taken[n->out[0]->id]) return;
-    chain c = find(rw->from, n);
+    if (r[n->out[0]->id].taken) return;
+    chain c = find(r, n);
     if (!c.add && !c.quantise) {
         hr_rewrite_copy(rw, n);
         return;
     }
-    if (c.norm) taken[c.norm->out[0]->id] = true;
-    if (c.quantise) taken[c.quantise->out[0]->id] = true;
+    if (c.norm) r[c.norm->out[0]->id].taken = true;
+    if (c.quantise) r[c.quantise->out[0]->id].taken = true;
     emit(rw, &c);
 }
 
@@ -80,14 +95,14 @@ hr_status hr_pass_fuse(const hr_graph *g, hr_graph **out)
 {
     hr_rewrite rw;
     *out = NULL;
-    bool *taken = hr_alloc_array0(g->n_values + 1, sizeof *taken);
-    if (!taken) return hr_fail(HR_RESOURCE_EXHAUSTED, "graph %s: fusing", g->name);
+    readers *r = hr_alloc_array0(g->n_values + 1, sizeof *r);
+    if (!r) return hr_fail(HR_RESOURCE_EXHAUSTED, "graph %s: fusing", g->name);
     hr_status st = hr_rewrite_begin(g, &rw);
     if (!st) {
-        for (size_t i = 0; i < g->n_nodes && !rw.to->status; i++)
-            rewrite_node(&rw, g->nodes[i], taken);
+        find_readers(g, r);
+        for (size_t i = 0; i < g->n_nodes && !rw.to->status; i++) rewrite_node(&rw, g->nodes[i], r);
         st = hr_rewrite_finish(&rw, out);
     }
-    hr_free(taken);
+    hr_free(r);
     return st;
 }

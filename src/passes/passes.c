@@ -38,16 +38,3 @@ bool hr_pass_is_output(const hr_graph *g, const hr_value *v)
         if (g->outputs[i].value == v) return true;
     return false;
 }
-
-const hr_node *hr_pass_only_reader(const hr_graph *g, const hr_value *v)
-{
-    const hr_node *reader = NULL;
-    if (hr_pass_is_output(g, v)) return NULL;
-    for (size_t i = 0; i < g->n_nodes; i++)
-        for (int k = 0; k < g->nodes[i]->n_in; k++)
-            if (g->nodes[i]->in[k] == v) {
-                if (reader) return NULL;
-                reader = g->nodes[i];
-            }
-    return reader;
-}

@@ -16,7 +16,5 @@ hr_status hr_pass_dead(const hr_graph *g, hr_graph **out);
 hr_status hr_pass_fuse(const hr_graph *g, hr_graph **out);
 
 bool hr_pass_is_output(const hr_graph *g, const hr_value *v);
-/* The only node that reads v, provided that it reads it once and v is no output; NULL else. */
-const hr_node *hr_pass_only_reader(const hr_graph *g, const hr_value *v);
 
 #endif
