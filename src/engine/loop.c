@@ -52,7 +52,8 @@ static hr_status create_programs(hr_engine *e)
         .blocks = (int32_t)b->blocks,
         .policy = e->policy,
         .prefix_caching = e->options.enable_prefix_caching != 0,
-        .speculative_tokens = e->shapes.speculation.tokens,
+        .drafts = e->shapes.speculation.tokens > 0,
+        .adaptive_drafts = e->shapes.speculation.adaptive,
     };
     HR_TRY(hr_batch_init(&e->batch, &limits, &e->shapes.sampler));
     HR_TRY(hr_ledger_init(&e->ledger, hr_programs_count(&e->shapes)));

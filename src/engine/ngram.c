@@ -6,12 +6,19 @@
  * WALK places, compares at most `most` tokens at each, and so takes as long in a context of a
  * hundred thousand tokens as in one of a hundred. The longest match wins, of equal ones the newest.
  * What is copied from there may run into the guesses themselves: of a text that repeats every two
- * tokens, all that is wanted is guessed. */
+ * tokens, all that is wanted is guessed.
+ *
+ * How often guesses come true is counted for each sequence, checked or not, since a guess's place
+ * is sooner or later taken by a token. */
 #include "engine/ngram.h"
 
 #include "base/json.h"
 
 enum { WALK = 32 };
+
+/* What is remembered of a guess with each one after it, and what is thought before there was any:
+ * that 7 of 10 come true, which the first few outweigh. */
+static const double KEPT = 0.9, HOPE = 1.4, DOUBT = 2;
 
 /* ---- the flag -------------------------------------------------------------------------------- */
 
@@ -28,7 +35,7 @@ static hr_status read_count(const hr_json *object, const char *name, int64_t mos
 static hr_status check_members(const hr_json *object)
 {
     static const char *const known[] = { "method", "num_speculative_tokens", "prompt_lookup_max",
-                                         "prompt_lookup_min" };
+                                         "prompt_lookup_min", "enable_adaptive_verification" };
     if (object->type != HR_JSON_OBJECT)
         return hr_fail(HR_INVALID_ARGUMENT, "not a JSON object like {\"method\": \"ngram\", "
                                             "\"num_speculative_tokens\": 5}");
@@ -52,12 +59,21 @@ static hr_status check_method(const hr_json *object)
                    HR_STR_ARG(method->text));
 }
 
+static hr_status read_adaptive(const hr_json *object, bool *out)
+{
+    const char *name = "enable_adaptive_verification";
+    const hr_json *v = hr_json_get(object, name);
+    *out = true;
+    return v ? hr_json_to_bool(v, name, out) : HR_OK;
+}
+
 /* One bound of the lookup is the other's default; 5 is vLLM's where there is none. */
 static hr_status read_speculation(const hr_json *object, hr_speculation *s)
 {
     enum { LOOKUP = 5 };
     HR_TRY(check_members(object));
     HR_TRY(check_method(object));
+    HR_TRY(read_adaptive(object, &s->adaptive));
     HR_TRY(read_count(object, "num_speculative_tokens", HR_SPECULATION_TOKENS, &s->tokens));
     HR_TRY(read_count(object, "prompt_lookup_max", HR_SPECULATION_LOOKUP, &s->most));
     HR_TRY(read_count(object, "prompt_lookup_min", HR_SPECULATION_LOOKUP, &s->least));
@@ -89,7 +105,9 @@ hr_status hr_ngram_init(hr_ngram *g, const hr_speculation *s, int32_t *before, i
     enum { MOST_HEADS = 1 << 16 };
     uint32_t heads = 16;
     while ((int64_t)heads < capacity && heads < MOST_HEADS) heads *= 2;
-    *g = (hr_ngram){ .least = s->least, .most = s->most, .before = before, .mask = heads - 1 };
+    *g = (hr_ngram){
+        .least = s->least, .most = s->most, .wanted = s->tokens, .before = before, .mask = heads - 1
+    };
     g->noted = g->least;
     g->heads = hr_alloc_array0(heads, sizeof *g->heads);
     return g->heads ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "n-grams");
@@ -127,11 +145,11 @@ static int64_t match(const hr_ngram *g, const int32_t *tokens, int64_t place, in
     return i;
 }
 
-int64_t hr_ngram_propose(hr_ngram *g, int32_t *tokens, int64_t n, int64_t wanted)
+/* Where the best match is followed; 0 = there is none. */
+static int64_t look_up(const hr_ngram *g, const int32_t *tokens, int64_t n)
 {
     int64_t best = g->least - 1, from = 0;
-    hr_ngram_note(g, tokens, n);
-    if (n <= g->least || wanted <= 0) return 0;
+    if (n <= g->least) return 0;
     int32_t place = *head_of(g, tokens, n);
     for (int i = 0; i < WALK && place && best < g->most; i++, place = g->before[place]) {
         int64_t length = match(g, tokens, place, n);
@@ -139,7 +157,35 @@ int64_t hr_ngram_propose(hr_ngram *g, int32_t *tokens, int64_t n, int64_t wanted
         best = length;
         from = place;
     }
-    if (!from) return 0;
-    for (int64_t i = 0; i < wanted; i++) tokens[n + i] = tokens[from + i];
-    return wanted;
+    return from;
+}
+
+/* Guesses that were not checked in a step of their own can be seen to have been right, too. */
+static void settle(hr_ngram *g, const int32_t *tokens, int64_t n)
+{
+    int64_t known = n - g->guessed_at, right = 0;
+    if (known > g->n_guesses) known = g->n_guesses;
+    if (known <= 0) return;
+    while (right < known && tokens[g->guessed_at + right] == g->guesses[right]) right++;
+    g->right = g->right * KEPT + (double)right;
+    g->tried = g->tried * KEPT + (double)(right + (right < known));
+}
+
+void hr_ngram_guess(hr_ngram *g, const int32_t *tokens, int64_t n)
+{
+    settle(g, tokens, n);
+    hr_ngram_note(g, tokens, n);
+    int64_t from = look_up(g, tokens, n);
+    g->guessed_at = n;
+    g->n_guesses = from ? g->wanted : 0;
+    for (int64_t i = 0; i < g->n_guesses; i++)
+        g->guesses[i] = from + i < n ? tokens[from + i] : g->guesses[from + i - n];
+}
+
+int64_t hr_ngram_worth(const hr_ngram *g, double price)
+{
+    double likely = (g->right + HOPE) / (g->tried + DOUBT), all = likely;
+    int64_t n = 0;
+    for (; n < g->n_guesses && all > price; n++) all *= likely;
+    return n;
 }

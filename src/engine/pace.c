@@ -52,3 +52,10 @@ int64_t hr_pace_tokens(const hr_pace *p, int64_t answers)
     if (p->steps < FIRST || alone <= 0 || token <= 0) return 0;
     return (int64_t)fmin(alone / token, 1 << 20);
 }
+
+double hr_pace_part(const hr_pace *p, int64_t answers)
+{
+    double one = fmax(p->cost[1], 0) / unit[1], alone = fmax(p->cost[0], one);
+    if (p->steps < FIRST || alone <= 0) return 0;
+    return one * (double)answers / (alone + one * (double)answers);
+}

@@ -17,5 +17,8 @@ typedef struct hr_pace {
 void hr_pace_note(hr_pace *p, int64_t answers, int64_t prompt, int64_t ns);
 /* Prompt tokens that take as long as a step of `answers` answers alone; 0 = not known yet. */
 int64_t hr_pace_tokens(const hr_pace *p, int64_t answers);
+/* Of the time of a step of `answers` answers, the part that goes with their number, as if a step by
+ * itself took as long as one answer at least; 0 = not known yet. */
+double hr_pace_part(const hr_pace *p, int64_t answers);
 
 #endif

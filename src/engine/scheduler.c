@@ -17,6 +17,7 @@
 #include "engine/scheduler.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* Beside answers, prompts get what takes half as long as a step in which every sequence is
  * answered, so that a step takes no more than one and a half times that: measured, since the tail
@@ -319,14 +320,20 @@ static int64_t prefill_beside(const hr_scheduler *s)
 }
 
 /* Guesses behind the newest token of a sequence; the last token it may have needs none. */
-static void plan_drafts_of(planning *p, hr_step_item *item)
+static void plan_drafts_of(planning *p, hr_step_item *item, double price)
 {
     const hr_scheduler_options *o = &p->s->options;
     hr_seq *q = item->seq;
-    int64_t n = o->max_num_batched_tokens - p->plan->n_tokens, left = q->capacity - q->n_tokens - 1;
-    if (n > o->speculative_tokens) n = o->speculative_tokens;
-    n = hr_ngram_propose(&q->ngram, q->tokens, q->n_tokens, n < left ? n : left);
-    while (n && !hr_block_list_cover(&q->blocks, &p->s->pool, q->n_tokens + n, o->block_size)) n--;
+    int64_t budget = o->max_num_batched_tokens - p->plan->n_tokens;
+    int64_t left = q->capacity - q->n_tokens - 1;
+    hr_ngram_guess(&q->ngram, q->tokens, q->n_tokens);
+    int64_t n = hr_ngram_worth(&q->ngram, price);
+    if (n > budget) n = budget;
+    if (n > left) n = left;
+    while (n > 0 && !hr_block_list_cover(&q->blocks, &p->s->pool, q->n_tokens + n, o->block_size))
+        n--;
+    if (n <= 0) return;
+    memcpy(q->tokens + q->n_tokens, q->ngram.guesses, (size_t)n * sizeof *q->tokens);
     item->drafts = n;
     item->count += n;
     p->plan->n_tokens += n;
@@ -334,11 +341,16 @@ static void plan_drafts_of(planning *p, hr_step_item *item)
     p->plan->n_drafts += n;
 }
 
+/* A right draft saves an answer's share of a later step, and each costs what one more answer costs
+ * this one. */
 static void plan_drafts(planning *p)
 {
+    const hr_scheduler *s = p->s;
+    double price = s->options.adaptive_drafts ? hr_pace_part(&s->pace, p->plan->n_rows) : 0;
     for (int64_t i = 0; i < p->plan->n_items; i++) {
         hr_step_item *item = &p->plan->items[i];
-        if (item->samples && item->count == 1 && item->seq->may_draft) plan_drafts_of(p, item);
+        if (item->samples && item->count == 1 && item->seq->may_draft)
+            plan_drafts_of(p, item, price);
     }
 }
 
@@ -354,7 +366,7 @@ void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan)
         publish(s, plan->items[i].seq, plan->items[i].start + plan->items[i].count);
     /* blocks were short a moment ago: letting others in would only push them out again */
     if (!p.preempted) plan_waiting(&p);
-    if (s->options.speculative_tokens) plan_drafts(&p);
+    if (s->options.drafts) plan_drafts(&p);
 }
 
 void hr_scheduler_commit(hr_scheduler *s, const hr_step_plan *plan, int64_t ns)

@@ -41,7 +41,8 @@ typedef struct hr_scheduler_options {
     int32_t blocks; /* in the cache */
     hr_policy policy;
     bool prefix_caching;
-    int64_t speculative_tokens; /* most drafts of a sequence in a step; 0 = none */
+    bool drafts;          /* sequences that may draft do */
+    bool adaptive_drafts; /* as many as pay */
 } hr_scheduler_options;
 
 /* Sequences in order of admission. */

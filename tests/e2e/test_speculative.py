@@ -9,7 +9,7 @@ import make_tiny
 
 TOKENS = 4
 CONFIG = {"method": "ngram", "num_speculative_tokens": TOKENS, "prompt_lookup_max": 3,
-          "prompt_lookup_min": 1}
+          "prompt_lookup_min": 1, "enable_adaptive_verification": False}
 GUESS = ["--speculative-config", json.dumps(CONFIG), "--check-recompilation"]
 SMALL = ["--max-num-seqs", 8, "--max-model-len", 256, "--seed", 7, "--max-tokens", 48,
          "--logprobs", 3, *STEPS]
@@ -75,7 +75,15 @@ def test_circumstances(model, flags):
     got, steps = answers(model, TEXTS, "--temperature", 0.1, *GUESS, *flags)
     assert got == want
     assert accepted(steps) > 0
-    assert ("0 preemptions" in steps) == ("--kv-cache-memory-bytes" not in flags)
+    assert ("(0 preemptions" in steps) == ("--kv-cache-memory-bytes" not in flags)
+
+
+def test_adaptive(model):
+    """As many drafts as pay, which is as the machine has it; the answers are the same."""
+    more = ["--speculative-config", json.dumps({**CONFIG, "enable_adaptive_verification": True})]
+    for heat in (0, 0.4):
+        flags = ["--temperature", heat, "--max-tokens", 100]
+        assert answers(model, TEXTS, *flags, *more)[0] == answers(model, TEXTS, *flags)[0]
 
 
 @pytest.mark.device

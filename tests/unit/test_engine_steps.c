@@ -348,7 +348,8 @@ static void steps_with_processors(void **state)
 enum { ASKED = 150, CHOICES = 2 * ASKED };
 
 static const char speculation[] = "{\"method\":\"ngram\",\"num_speculative_tokens\":5,"
-                                  "\"prompt_lookup_max\":3,\"prompt_lookup_min\":1}";
+                                  "\"prompt_lookup_max\":3,\"prompt_lookup_min\":1,"
+                                  "\"enable_adaptive_verification\":false}";
 
 /* What a choice came to: ids, and a hash over ids and the bits of all that is told of them. */
 typedef struct outcome {

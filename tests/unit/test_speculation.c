@@ -1,5 +1,6 @@
 /* Drafts: what is read of the flag, what is proposed against a search of the whole text, and what
  * the scheduler makes of them - without a model. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,14 +20,19 @@ static void the_flag(void **state)
     static const struct {
         const char *json;
         int64_t tokens, least, most;
+        bool fixed;
     } good[] = {
-        { "{\"method\":\"ngram\",\"num_speculative_tokens\":3}", 3, 5, 5 },
-        { "{\"num_speculative_tokens\":32,\"method\":\"ngram\",\"prompt_lookup_max\":4}", 32, 4,
-          4 },
-        { "{\"method\":\"ngram\",\"num_speculative_tokens\":1,\"prompt_lookup_min\":2}", 1, 2, 2 },
+        { "{\"method\":\"ngram\",\"num_speculative_tokens\":3}", 3, 5, 5, false },
+        { "{\"num_speculative_tokens\":32,\"method\":\"ngram\",\"prompt_lookup_max\":4}", 32, 4, 4,
+          false },
+        { "{\"method\":\"ngram\",\"num_speculative_tokens\":1,\"prompt_lookup_min\":2}", 1, 2, 2,
+          false },
         { "{\"method\":\"ngram\",\"num_speculative_tokens\":5,\"prompt_lookup_max\":64,"
           "\"prompt_lookup_min\":1}",
-          5, 1, 64 },
+          5, 1, 64, false },
+        { "{\"method\":\"ngram\",\"num_speculative_tokens\":2,"
+          "\"enable_adaptive_verification\":false}",
+          2, 5, 5, true },
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         hr_speculation s;
@@ -34,6 +40,7 @@ static void the_flag(void **state)
         assert_int_equal(s.tokens, good[i].tokens);
         assert_int_equal(s.least, good[i].least);
         assert_int_equal(s.most, good[i].most);
+        assert_int_equal(s.adaptive, !good[i].fixed);
     }
 }
 
@@ -60,6 +67,9 @@ static void the_flag_refused(void **state)
           "\"prompt_lookup_max\":2}",
           "prompt_lookup_min" },
         { "{\"method\":\"ngram\",\"num_speculative_tokens\":5,\"model\":\"tiny\"}", "model" },
+        { "{\"method\":\"ngram\",\"num_speculative_tokens\":5,"
+          "\"enable_adaptive_verification\":1}",
+          "enable_adaptive_verification" },
         { "{\"method\":\"ngram\",\"num_speculative_tokens\":5,\"num_speculative_tokens\":5}",
           "num_speculative_tokens" },
     };
@@ -106,11 +116,14 @@ static void the_longest_newest_match(void **state)
         for (int64_t n = 1; n < LENGTH; n++) {
             tokens[n - 1] = rand() % letters;
             if (rand() % 4 == 0) continue; /* several tokens between two lookups */
-            int64_t wanted = rand() % 7, from = search(tokens, n, s.least, s.most);
-            int64_t got = hr_ngram_propose(&g, tokens, n, wanted);
-            assert_int_equal(got, from && wanted ? wanted : 0);
-            for (int64_t i = 0; i < got; i++) assert_int_equal(tokens[n + i], tokens[from + i]);
-            proposed += got > 0;
+            int64_t from = search(tokens, n, s.least, s.most);
+            hr_ngram_guess(&g, tokens, n);
+            assert_int_equal(g.n_guesses, from ? s.tokens : 0);
+            for (int64_t i = 0; i < g.n_guesses; i++) {
+                tokens[n + i] = tokens[from + i];
+                assert_int_equal(g.guesses[i], tokens[n + i]);
+            }
+            proposed += g.n_guesses > 0;
         }
         hr_ngram_deinit(&g);
     }
@@ -125,11 +138,60 @@ static void a_short_period_is_drawn_out(void **state)
     int32_t tokens[64] = { 9, 1, 2, 1, 2 }, before[64];
     hr_ngram g;
     assert_int_equal(hr_ngram_init(&g, &s, before, 64), HR_OK);
-    assert_int_equal(hr_ngram_propose(&g, tokens, 5, 32), 32);
-    for (int i = 5; i < 37; i++) assert_int_equal(tokens[i], i % 2 ? 1 : 2);
-    assert_int_equal(hr_ngram_propose(&g, tokens, 5, 0), 0);
-    assert_int_equal(hr_ngram_propose(&g, tokens, 5, -1), 0);
-    assert_int_equal(hr_ngram_propose(&g, tokens, 2, 4), 0);
+    hr_ngram_guess(&g, tokens, 5);
+    assert_int_equal(g.n_guesses, 32);
+    for (int i = 0; i < 32; i++) assert_int_equal(g.guesses[i], i % 2 ? 2 : 1);
+    hr_ngram_deinit(&g);
+}
+
+static int64_t worth(double rate, double price)
+{
+    hr_ngram g = { .n_guesses = 5, .right = rate * 1e9, .tried = 1e9 };
+    return hr_ngram_worth(&g, price);
+}
+
+/* At a price of p, as many as have a chance above p, each needing those before it. */
+static void what_guesses_are_worth(void **state)
+{
+    (void)state;
+    assert_int_equal(worth(1, 0.99), 5);
+    assert_int_equal(worth(0.8, 0), 5);
+    assert_int_equal(worth(0.8, 0.6), 2); /* 0.8, 0.64, 0.512 */
+    assert_int_equal(worth(0.8, 0.5), 3);
+    assert_int_equal(worth(0.8, 0.85), 0);
+    assert_int_equal(worth(0.01, 0), 5);
+    hr_ngram none = { .right = 1, .tried = 1 }, fresh = { .n_guesses = 5 };
+    assert_int_equal(hr_ngram_worth(&none, 0), 0);
+    assert_int_equal(hr_ngram_worth(&fresh, 0.5), 1); /* 0.7, 0.49 */
+}
+
+/* What became of guesses, whether they were checked or not. */
+static void guesses_are_counted(void **state)
+{
+    (void)state;
+    hr_speculation s = { .tokens = 4, .least = 1, .most = 2 };
+    int32_t tokens[64], before[64];
+    for (int i = 0; i < 64; i++) tokens[i] = 1;
+    hr_ngram g;
+    assert_int_equal(hr_ngram_init(&g, &s, before, 64), HR_OK);
+    for (int64_t n = 4; n <= 10; n++) hr_ngram_guess(&g, tokens, n); /* six came true one by one */
+    assert_true(g.right == g.tried && g.right > 4.5 && g.right < 5);
+    double right = g.right, tried = g.tried;
+    tokens[12] = 2;
+    hr_ngram_guess(&g, tokens, 13); /* two, and then another token */
+    assert_true(fabs(g.right - (right * 0.9 + 2)) < 1e-9);
+    assert_true(fabs(g.tried - (tried * 0.9 + 3)) < 1e-9);
+    right = g.right, tried = g.tried;
+    hr_ngram_guess(&g, tokens, 14); /* after a 2 nothing was known */
+    assert_true(g.right == right && g.tried == tried);
+    hr_ngram_guess(&g, tokens, 15); /* after a 1 that 2 was known */
+    assert_true(fabs(g.right - right * 0.9) < 1e-9);
+    assert_true(fabs(g.tried - (tried * 0.9 + 1)) < 1e-9);
+    hr_ngram_guess(&g, tokens, 16); /* once more */
+    right = g.right, tried = g.tried;
+    hr_ngram_guess(&g, tokens, 30); /* all four, and more tokens than were guessed */
+    assert_true(fabs(g.right - (right * 0.9 + 4)) < 1e-9);
+    assert_true(fabs(g.tried - (tried * 0.9 + 4)) < 1e-9);
     hr_ngram_deinit(&g);
 }
 
@@ -171,16 +233,20 @@ static hr_seq *make(uint64_t request, int64_t prompt, int64_t most, bool plain)
 typedef struct bed {
     hr_scheduler s;
     hr_step_plan p;
+    int64_t token_ns;
+    int32_t other; /* tokens that nobody expects */
 } bed;
 
 static void init(bed *b, int64_t seqs, int64_t tokens, int32_t blocks)
 {
+    b->token_ns = 500000;
+    b->other = 0;
     hr_scheduler_options o = { .max_num_seqs = seqs,
                                .max_num_batched_tokens = tokens,
                                .blocks = blocks,
                                .block_size = BLOCK,
                                .prefix_caching = true,
-                               .speculative_tokens = DRAFTS };
+                               .drafts = true };
     assert_int_equal(hr_scheduler_init(&b->s, &o), HR_OK);
     assert_int_equal(hr_step_plan_init(&b->p, seqs), HR_OK);
 }
@@ -197,6 +263,12 @@ static void deinit(bed *b)
     hr_scheduler_deinit(&b->s);
 }
 
+/* A step by itself takes 8 ms; an answer or a draft as much as the bed says. */
+static int64_t step_ns(const bed *b)
+{
+    return 8000000 + b->p.n_tokens * b->token_ns;
+}
+
 /* No block is findable under tokens that are not a sequence's own. */
 static void check_published(const bed *b)
 {
@@ -204,7 +276,8 @@ static void check_published(const bed *b)
         assert_true(q->n_published * BLOCK <= q->n_tokens);
 }
 
-/* Plans and runs a step in which the first `right` drafts of every item are right, and then a 2. */
+/* Plans and runs a step in which the first `right` drafts of every item are right, and then
+ * something else. */
 static void step(bed *b, int64_t right)
 {
     int64_t tokens = 0, rows = 0;
@@ -220,14 +293,14 @@ static void step(bed *b, int64_t right)
     assert_int_equal(tokens, b->p.n_tokens);
     assert_int_equal(rows, b->p.n_rows);
     assert_true(tokens <= b->s.options.max_num_batched_tokens);
-    hr_scheduler_commit(&b->s, &b->p, 1000000);
+    hr_scheduler_commit(&b->s, &b->p, step_ns(b));
     for (int64_t i = 0; i < b->p.n_items; i++) {
         hr_step_item *item = &b->p.items[i];
         hr_seq *q = item->seq;
         if (!item->samples) continue;
         int64_t accepted = right < item->drafts ? right : item->drafts;
         q->n_tokens += accepted;
-        q->tokens[q->n_tokens++] = right > item->drafts ? 1 : 2;
+        q->tokens[q->n_tokens++] = right > item->drafts ? 1 : 2 + b->other++ % 90;
         if (item->drafts) hr_scheduler_accept(&b->s, item);
         assert_int_equal(q->n_computed, q->n_tokens - 1);
         assert_int_equal(q->blocks.n, (q->n_computed + BLOCK - 1) / BLOCK);
@@ -313,6 +386,34 @@ static void drafts_push_nobody_out(void **state)
     deinit(&b);
 }
 
+/* Drafts that are never right, of eight sequences, or always: with rows that cost little, or as
+ * much as the rest of a step. */
+static int64_t drafts_late(int64_t seqs, int64_t token_ns, int64_t right)
+{
+    bed b;
+    init(&b, 8, 64, 1024);
+    b.s.options.adaptive_drafts = true;
+    b.token_ns = token_ns;
+    for (int64_t i = 0; i < seqs; i++) hr_scheduler_add(&b.s, make((uint64_t)i, 8, 400, false));
+    int64_t drafts = 0;
+    for (int i = 0; i < 40; i++) {
+        step(&b, i % 3 == 0 ? 9 : right); /* so that ones are there to be looked up */
+        if (i >= 30) drafts += b.p.n_drafts;
+    }
+    deinit(&b);
+    return drafts;
+}
+
+static void drafts_that_do_not_pay_are_few(void **state)
+{
+    (void)state;
+    int64_t all = 8 * 10 * DRAFTS;
+    assert_int_equal(drafts_late(8, 20000, 9), all);
+    assert_int_equal(drafts_late(8, 2000000, 9), all);
+    assert_true(drafts_late(1, 20000, 0) > 0);
+    assert_int_equal(drafts_late(8, 4000000, 0), 0);
+}
+
 /* Sequences of all lengths that push each other out, whose drafts are right as chance has it. */
 static void random_drafts(void **state)
 {
@@ -350,10 +451,13 @@ int main(void)
         cmocka_unit_test(the_flag_refused),
         cmocka_unit_test(the_longest_newest_match),
         cmocka_unit_test(a_short_period_is_drawn_out),
+        cmocka_unit_test(what_guesses_are_worth),
+        cmocka_unit_test(guesses_are_counted),
         cmocka_unit_test(drafts_are_planned_and_taken_back),
         cmocka_unit_test(no_draft_is_past_the_end),
         cmocka_unit_test(drafts_take_what_is_left),
         cmocka_unit_test(drafts_push_nobody_out),
+        cmocka_unit_test(drafts_that_do_not_pay_are_few),
         cmocka_unit_test(random_drafts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
