@@ -17,8 +17,8 @@
 enum { WALK = 32 };
 
 /* What is remembered of a guess with each one after it, and what is thought before there was any:
- * that 7 of 10 come true, which the first few outweigh. */
-static const double KEPT = 0.9, HOPE = 1.4, DOUBT = 2;
+ * that one of two comes true. */
+static const double KEPT = 0.9, HOPE = 1, DOUBT = 2;
 
 /* ---- the flag -------------------------------------------------------------------------------- */
 

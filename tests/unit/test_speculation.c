@@ -162,7 +162,7 @@ static void what_guesses_are_worth(void **state)
     assert_int_equal(worth(0.01, 0), 5);
     hr_ngram none = { .right = 1, .tried = 1 }, fresh = { .n_guesses = 5 };
     assert_int_equal(hr_ngram_worth(&none, 0), 0);
-    assert_int_equal(hr_ngram_worth(&fresh, 0.5), 1); /* 0.7, 0.49 */
+    assert_int_equal(hr_ngram_worth(&fresh, 0.3), 1); /* 0.5, 0.25 */
 }
 
 /* What became of guesses, whether they were checked or not. */
