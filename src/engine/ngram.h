@@ -2,11 +2,11 @@
 #ifndef HEADRACE_ENGINE_NGRAM_H
 #define HEADRACE_ENGINE_NGRAM_H
 
-#include "base/str.h"
+#include "sampler/sampler.h"
 
 enum {
-    HR_SPECULATION_TOKENS = 32, /* most drafts of a sequence in a step */
-    HR_SPECULATION_LOOKUP = 64, /* most tokens that are looked up */
+    HR_SPECULATION_TOKENS = HR_SAMPLING_MAX_DRAFTS, /* of a sequence in a step */
+    HR_SPECULATION_LOOKUP = 64,                     /* most tokens that are looked up */
 };
 
 /* --speculative-config, checked. `= { 0 }` is none. */

@@ -217,7 +217,8 @@ static hr_status resolve_sampler(hr_engine *e)
                                               .used_vocab = used < vocab ? used : vocab,
                                               .slots = o->max_num_seqs + 1,
                                               .max_logprobs = o->max_logprobs,
-                                              .mode = mode };
+                                              .mode = mode,
+                                              .drafts = e->shapes.speculation.tokens > 0 };
     return e->sampler == HR_SAMPLER_GREEDY ? check_greedy(e) : HR_OK;
 }
 

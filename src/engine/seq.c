@@ -59,12 +59,10 @@ static hr_status set_arrays(hr_seq *s, const hr_seq_spec *spec)
 }
 
 /* Several tokens can be drawn in one step where what a token is drawn from follows from the tokens
- * before it by arrays of a row. Counts of tokens lie on the device, one row a sequence; a grammar
- * and a processor see each token once, and cannot take one back. */
+ * before it. A grammar and a processor see each token once, and cannot take one back. */
 static bool may_draft(const hr_seq_spec *spec)
 {
-    return spec->speculation.tokens && !spec->grammar && !spec->processors &&
-           !hr_sampling_counts(spec->sampling);
+    return spec->speculation.tokens && !spec->grammar && !spec->processors;
 }
 
 static hr_status begin_grammar(hr_seq *s, const headrace_grammar *g)

@@ -24,8 +24,9 @@ typedef enum hr_activation {
     HR_ACT_RELU,
 } hr_activation;
 
-#define HR_NODE_MAX_IN  8
-#define HR_NODE_MAX_OUT 3
+#define HR_NODE_MAX_IN    8
+#define HR_PENALTIES_MORE 64 /* most columns of its operand `more` */
+#define HR_NODE_MAX_OUT   3
 
 typedef struct hr_node hr_node;
 typedef struct hr_graph hr_graph;

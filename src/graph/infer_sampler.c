@@ -52,6 +52,11 @@ static void infer_penalties(hr_infer *m)
     hr_infer_operand(m, 3, "repetition", HR_SET_F32, "R");
     hr_infer_operand(m, 4, "frequency", HR_SET_F32, "R");
     hr_infer_operand(m, 5, "presence", HR_SET_F32, "R");
+    const hr_value *more = hr_infer_optional(m, 6, "more", HR_SET_I32, "RM");
+    const hr_value *n = hr_infer_optional(m, 7, "n", HR_SET_I32, "R");
+    hr_infer_require(m, !more == !n, "%s without %s", more ? "more" : "n", more ? "n" : "more");
+    hr_infer_require(m, !more || m->dim['M'] <= HR_PENALTIES_MORE, "M %lld is above %d",
+                     (long long)m->dim['M'], HR_PENALTIES_MORE);
     hr_infer_result(m, 0, HR_DTYPE_F32, "RV");
 }
 

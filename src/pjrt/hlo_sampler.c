@@ -70,46 +70,6 @@ hr_status hr_hlo_emit_mask_bits(hr_hlo_emit *e)
     return HR_OK;
 }
 
-/* One logit each; see ref_sampler.c. repetition … f32 [R]. */
-static hr_hlo_value penalised(const hr_hlo_emit *e, hr_hlo_value x, hr_hlo_value generated)
-{
-    hr_hlo *h = e->h;
-    hr_hlo_value repetition = hr_hlo_along(h, e->in[3], x.shape, 0);
-    hr_hlo_value frequency = hr_hlo_along(h, e->in[4], x.shape, 0);
-    hr_hlo_value presence = hr_hlo_along(h, e->in[5], x.shape, 0);
-    hr_hlo_value some = hr_hlo_compare_i(h, "GT", generated, 0);
-    hr_hlo_value times = hr_hlo_convert(h, generated, HR_HLO_F32);
-    hr_hlo_value y =
-        hr_hlo_select(h, hr_hlo_compare_f(h, "GT", x, 0), hr_hlo_quotient(h, x, repetition),
-                      hr_hlo_binary(h, "multiply", x, repetition));
-    y = hr_hlo_apart(h, y);
-    times = hr_hlo_apart(h, hr_hlo_binary(h, "multiply", frequency, times));
-    hr_hlo_value less = hr_hlo_binary(h, "subtract", y, times);
-    y = hr_hlo_select(h, some, hr_hlo_binary(h, "subtract", less, presence), y);
-    hr_hlo_value most = hr_hlo_splat_f(h, x.shape, (double)FLT_MAX);
-    y = hr_hlo_select(h, hr_hlo_compare(h, "GT", y, most), most, y);
-    most = hr_hlo_splat_f(h, x.shape, (double)-FLT_MAX);
-    return hr_hlo_select(h, hr_hlo_compare(h, "LT", y, most), most, y);
-}
-
-static void penalties(hr_hlo *h, void *ctx, hr_hlo_value *results)
-{
-    const hr_hlo_emit *e = ctx;
-    hr_hlo_value x = e->in[0], slot = e->in[2];
-    hr_hlo_value counts = hr_hlo_convert(h, hr_hlo_gather(h, e->in[1], slot), HR_HLO_I32);
-    hr_hlo_value applies = hr_hlo_along(h, has_slot(h, e->in[1], slot), counts.shape, 0);
-    applies = hr_hlo_binary(h, "and", applies, hr_hlo_compare_i(h, "NE", counts, 0));
-    applies = hr_hlo_binary(h, "and", applies, hr_hlo_unary(h, "is_finite", x));
-    hr_hlo_value y = penalised(e, x, hr_hlo_binary_i(h, "and", counts, 0x7FFF));
-    results[0] = hr_hlo_select(h, applies, y, x);
-}
-
-hr_status hr_hlo_emit_penalties(hr_hlo_emit *e)
-{
-    change_if(e, hr_hlo_any(e->h, has_slot(e->h, e->in[1], e->in[2])), penalties);
-    return HR_OK;
-}
-
 /* ---- lists ---------------------------------------------------------------------------------- */
 
 /* Rows' lists are walked side by side, as far as the longest one goes. */
@@ -177,6 +137,60 @@ hr_status hr_hlo_emit_bias_ids(hr_hlo_emit *e)
 {
     lists l = { .ids = e->in[1], .values = e->in[2], .count = e->in[3] };
     e->out[0] = apply_lists(e->h, e->in[0], l);
+    return HR_OK;
+}
+
+/* ---- penalties ------------------------------------------------------------------------------ */
+
+/* One logit each; see ref_sampler.c. repetition … f32 [R]. */
+static hr_hlo_value penalised(const hr_hlo_emit *e, hr_hlo_value x, hr_hlo_value generated)
+{
+    hr_hlo *h = e->h;
+    hr_hlo_value repetition = hr_hlo_along(h, e->in[3], x.shape, 0);
+    hr_hlo_value frequency = hr_hlo_along(h, e->in[4], x.shape, 0);
+    hr_hlo_value presence = hr_hlo_along(h, e->in[5], x.shape, 0);
+    hr_hlo_value some = hr_hlo_compare_i(h, "GT", generated, 0);
+    hr_hlo_value times = hr_hlo_convert(h, generated, HR_HLO_F32);
+    hr_hlo_value y =
+        hr_hlo_select(h, hr_hlo_compare_f(h, "GT", x, 0), hr_hlo_quotient(h, x, repetition),
+                      hr_hlo_binary(h, "multiply", x, repetition));
+    y = hr_hlo_apart(h, y);
+    times = hr_hlo_apart(h, hr_hlo_binary(h, "multiply", frequency, times));
+    hr_hlo_value less = hr_hlo_binary(h, "subtract", y, times);
+    y = hr_hlo_select(h, some, hr_hlo_binary(h, "subtract", less, presence), y);
+    hr_hlo_value most = hr_hlo_splat_f(h, x.shape, (double)FLT_MAX);
+    y = hr_hlo_select(h, hr_hlo_compare(h, "GT", y, most), most, y);
+    most = hr_hlo_splat_f(h, x.shape, (double)-FLT_MAX);
+    return hr_hlo_select(h, hr_hlo_compare(h, "LT", y, most), most, y);
+}
+
+/* Counts i32 [R,V] with what rows' lists add to them. */
+static hr_hlo_value with_more(hr_hlo *h, const hr_hlo_emit *e, hr_hlo_value counts)
+{
+    hr_hlo_value one = hr_hlo_splat_i(h, e->in[6].shape, 1);
+    lists l = { .ids = e->in[6], .values = one, .count = e->in[7] };
+    hr_hlo_value more = apply_lists(h, hr_hlo_splat_i(h, counts.shape, 0), l);
+    hr_hlo_value in_prompt = hr_hlo_binary_i(h, "and", counts, 0x8000);
+    more = hr_hlo_binary(h, "add", hr_hlo_binary_i(h, "and", counts, 0x7FFF), more);
+    return hr_hlo_binary(h, "or", in_prompt, hr_hlo_binary_i(h, "minimum", more, 0x7FFF));
+}
+
+static void penalties(hr_hlo *h, void *ctx, hr_hlo_value *results)
+{
+    const hr_hlo_emit *e = ctx;
+    hr_hlo_value x = e->in[0], slot = e->in[2];
+    hr_hlo_value counts = hr_hlo_convert(h, hr_hlo_gather(h, e->in[1], slot), HR_HLO_I32);
+    hr_hlo_value applies = hr_hlo_along(h, has_slot(h, e->in[1], slot), counts.shape, 0);
+    if (e->in[6].id >= 0) counts = with_more(h, e, counts);
+    applies = hr_hlo_binary(h, "and", applies, hr_hlo_compare_i(h, "NE", counts, 0));
+    applies = hr_hlo_binary(h, "and", applies, hr_hlo_unary(h, "is_finite", x));
+    hr_hlo_value y = penalised(e, x, hr_hlo_binary_i(h, "and", counts, 0x7FFF));
+    results[0] = hr_hlo_select(h, applies, y, x);
+}
+
+hr_status hr_hlo_emit_penalties(hr_hlo_emit *e)
+{
+    change_if(e, hr_hlo_any(e->h, has_slot(e->h, e->in[1], e->in[2])), penalties);
     return HR_OK;
 }
 

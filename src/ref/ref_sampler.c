@@ -109,6 +109,14 @@ static float penalised(float x, uint16_t count, float repetition, float frequenc
     return y > FLT_MAX ? FLT_MAX : y < -FLT_MAX ? -FLT_MAX : y;
 }
 
+/* A count with what a row's list adds to it, as if it had been counted. */
+static uint16_t count_with(uint16_t count, const int32_t *more, int64_t n, int64_t id)
+{
+    int32_t generated = count & 0x7FFF;
+    for (int64_t i = 0; i < n; i++) generated += more[i] == id && generated < 0x7FFF;
+    return (uint16_t)((count & 0x8000) | generated);
+}
+
 hr_status hr_ref_penalties(const hr_ref_args *a)
 {
     const int32_t *slot = a->in[2];
@@ -117,9 +125,13 @@ hr_status hr_ref_penalties(const hr_ref_args *a)
     for (int64_t r = 0; r < rows(a); r++) {
         bool none = slot[r] < 1 || slot[r] >= slots;
         const uint16_t *counts = (const uint16_t *)a->in[1] + (none ? 0 : slot[r] * n);
+        int64_t m = a->node->in[6] ? list_length(a, 6, 7, r) : 0;
+        const int32_t *more =
+            m ? (const int32_t *)a->in[6] + r * a->node->in[6]->shape.dim[1] : NULL;
         for (int64_t i = 0; i < n; i++)
-            row_out(a, 0, r)[i] = penalised(row_in(a, 0, r)[i], none ? 0 : counts[i], repetition[r],
-                                            frequency[r], presence[r]);
+            row_out(a, 0, r)[i] =
+                penalised(row_in(a, 0, r)[i], none ? 0 : count_with(counts[i], more, m, i),
+                          repetition[r], frequency[r], presence[r]);
     }
     return HR_OK;
 }

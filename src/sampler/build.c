@@ -34,10 +34,17 @@ static void add_input(builder *b, hr_sampling_input input)
     b->in[input] = hr_graph_input(b->g, i->name, i->dtype, shape, live);
 }
 
+/* Without drafts nobody reads what lists them. */
+static bool has_input(const builder *b, int input)
+{
+    return b->o->drafts || (input != HR_INPUT_draft_ids && input != HR_INPUT_draft_count);
+}
+
 static void add_inputs(builder *b, hr_sampler_program program)
 {
     for (int k = 0; k < HR_SAMPLING_INPUT_COUNT; k++)
-        if (hr_sampling_input_list[k].program == program) add_input(b, (hr_sampling_input)k);
+        if (hr_sampling_input_list[k].program == program && has_input(b, k))
+            add_input(b, (hr_sampling_input)k);
 }
 
 static hr_value *add_mask_table(builder *b, const char *name)
@@ -97,7 +104,8 @@ static hr_value *process(builder *b, hr_value *x)
     x = OP(b, bias_ids, NULL, NULL, x, in[HR_INPUT_bias_ids], in[HR_INPUT_bias_values],
            in[HR_INPUT_bias_count]);
     return OP(b, penalties, NULL, NULL, x, b->counts, in[HR_INPUT_counts_slot],
-              in[HR_INPUT_repetition], in[HR_INPUT_frequency], in[HR_INPUT_presence]);
+              in[HR_INPUT_repetition], in[HR_INPUT_frequency], in[HR_INPUT_presence],
+              in[HR_INPUT_draft_ids], in[HR_INPUT_draft_count]);
 }
 
 typedef struct choice {

@@ -82,7 +82,7 @@ static void mark_filled(hr_sampling_inputs *in, int64_t r)
 static bool is_list(hr_sampling_input input)
 {
     return input == HR_INPUT_bias_ids || input == HR_INPUT_bias_values ||
-           input == HR_INPUT_banned_ids;
+           input == HR_INPUT_banned_ids || input == HR_INPUT_draft_ids;
 }
 
 static void clear_row(hr_sampling_inputs *in, int64_t r)
@@ -100,6 +100,7 @@ void hr_sampling_inputs_clear(hr_sampling_inputs *in, int64_t row)
     if (in->filled > row) in->filled = row;
     if (in->biased > row) in->biased = row;
     if (in->banned > row) in->banned = row;
+    if (in->drafted > row) in->drafted = row;
 }
 
 /* An f32 that is positive and finite whatever positive finite f64 it comes from. */
@@ -136,6 +137,18 @@ static void set_penalties(hr_sampling_inputs *in, int64_t r, const hr_sampler_st
     in->counts_slot[r] = s->counts_slot;
     in->allowed_slot[r] = s->allowed_slot;
     in->grammar_slot[r] = s->grammar_slot;
+}
+
+/* The tables program has counted the sequence's tokens; what the row sees beyond are guesses. */
+static void set_drafts(hr_sampling_inputs *in, int64_t r, const hr_sampler_state *s,
+                       const int32_t *tokens, int64_t n_tokens)
+{
+    int64_t n = s->counts_slot && s->counted >= 0 ? n_tokens - s->counted : 0;
+    if (!in->options.drafts || n <= 0 || n > HR_SAMPLING_MAX_DRAFTS) return;
+    memcpy(in->draft_ids + r * HR_SAMPLING_MAX_DRAFTS, tokens + s->counted,
+           (size_t)n * sizeof *tokens);
+    in->draft_count[r] = (int32_t)n;
+    if (in->drafted <= r) in->drafted = r + 1;
 }
 
 double hr_sampling_clamp_bias(double x)
@@ -198,6 +211,7 @@ void hr_sampling_inputs_set_row(hr_sampling_inputs *in, int64_t i, const hr_samp
     mark_filled(in, i);
     set_distribution(in, i, s, n_tokens);
     set_penalties(in, i, s);
+    set_drafts(in, i, s, tokens, n_tokens);
     set_bias(in, i, s);
     set_banned(in, i, s, tokens + n_prompt, n_tokens - n_prompt);
     set_wanted(in, i, p->logprobs, p->n_logprob_token_ids);
@@ -316,6 +330,7 @@ static int64_t rows_needed(const hr_sampling_inputs *in, hr_sampling_input input
     int64_t most = n_rows;
     if (input == HR_INPUT_bias_ids || input == HR_INPUT_bias_values) most = in->biased;
     if (input == HR_INPUT_banned_ids) most = in->banned;
+    if (input == HR_INPUT_draft_ids) most = in->drafted;
     if (input == HR_INPUT_allowed_rows) return in->n_allowed;
     if (input == HR_INPUT_grammar_rows) return in->n_grammar;
     if (i->program == HR_PROGRAM_TABLES) return array_rows(in, i);

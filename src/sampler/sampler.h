@@ -65,6 +65,7 @@ enum {
     HR_SAMPLING_MAX_BAD_WORDS = 128,
     HR_SAMPLING_MAX_STOP = 64, /* strings, and as many ids */
     HR_SAMPLING_MAX_EXTRA = 128,
+    HR_SAMPLING_MAX_DRAFTS = 32, /* tokens before a row's that are guesses */
 };
 
 /* What the sampler's programs can do; fixed at start. */
@@ -90,8 +91,6 @@ HR_MUST_USE hr_status hr_sampling_check(const hr_sampling *s, const hr_sampler_l
 /* A seed from the system where none was given; the answer reports it. */
 HR_MUST_USE hr_status hr_sampling_draw_seed(hr_sampling *s);
 bool hr_sampling_is_greedy(const hr_sampling *s);
-/* A penalty is on: tokens are counted for it. */
-bool hr_sampling_counts(const hr_sampling *s);
 /* To ±100. */
 double hr_sampling_clamp_bias(double x);
 
@@ -149,6 +148,7 @@ typedef struct hr_sampler_options {
     int64_t slots;      /* S of each table, slot 0 included; ≥ 1 */
     int32_t max_logprobs;
     hr_logprobs_mode mode;
+    bool drafts; /* a row may have tokens before it that are in no counts */
 } hr_sampler_options;
 
 /* Columns of top_ids and top_logprobs: max_logprobs, at least 1, at most V. */
@@ -189,6 +189,9 @@ enum {
     X(allowed_slot, SAMPLER, I32, int32_t, 1, 0)                                                   \
     X(grammar_slot, SAMPLER, I32, int32_t, 1, 0)                                                   \
     X(counts_slot, SAMPLER, I32, int32_t, 1, 0)                                                    \
+    X(draft_ids, SAMPLER, I32, int32_t, HR_SAMPLING_MAX_DRAFTS,                                    \
+      KEEP) /* only with options.drafts */                                                         \
+    X(draft_count, SAMPLER, I32, int32_t, 1, 0)                                                    \
     X(wanted, SAMPLER, I32, int32_t, 1, 0) /* top entries; the prompt program reads it too */      \
     X(extra_ids, SAMPLER, I32, int32_t, HR_SAMPLING_MAX_EXTRA, -1)                                 \
     X(trace, SAMPLER, I32, int32_t, 1, 0) /* 0 none, 1 of a greedy row, 2 of one that draws */     \
@@ -230,8 +233,8 @@ typedef struct hr_sampling_inputs {
 #define HR_SAMPLING_FIELD(field, program, dtype, type, columns, identity) type *field;
     HR_SAMPLING_INPUTS(HR_SAMPLING_FIELD)
 #undef HR_SAMPLING_FIELD
-    int64_t filled;         /* rows from here on hold the identity */
-    int64_t biased, banned; /* rows up to the last one whose ids are read */
+    int64_t filled;                  /* rows from here on hold the identity */
+    int64_t biased, banned, drafted; /* rows up to the last one whose ids are read */
     int32_t n_clear, n_counts, n_allowed, n_grammar;
 } hr_sampling_inputs;
 

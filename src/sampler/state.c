@@ -91,14 +91,10 @@ hr_status hr_sampler_state_init(hr_sampler_state *s, hr_arena *arena, const hr_s
     return check_something_left(s, hr_used_vocab(l->vocab, l->used_vocab));
 }
 
-bool hr_sampling_counts(const hr_sampling *p)
-{
-    return p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0;
-}
-
 bool hr_sampler_state_wants_counts(const hr_sampler_state *s)
 {
-    return hr_sampling_counts(s->sampling);
+    const hr_sampling *p = s->sampling;
+    return p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0;
 }
 
 bool hr_sampler_state_wants_allowed(const hr_sampler_state *s)

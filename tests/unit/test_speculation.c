@@ -201,14 +201,26 @@ enum { DRAFTS = 4, BLOCK = 4 };
 
 static const int64_t no_eos[1];
 
-/* A prompt of ones, which proposes ones for ever; `plain` is one that asks for a penalty. */
+static void *grammar_begin(void *context, uint32_t choice)
+{
+    (void)choice;
+    return context;
+}
+
+static void grammar_end(void *state)
+{
+    (void)state;
+}
+
+/* A prompt of ones, which proposes ones for ever; `plain` is one with a grammar. */
 static hr_seq *make(uint64_t request, int64_t prompt, int64_t most, bool plain)
 {
-    static hr_sampling with, without;
-    hr_sampling *sampling = plain ? &without : &with;
-    hr_sampling_init(sampling);
-    sampling->seed = 1;
-    if (plain) sampling->presence_penalty = 1;
+    static hr_sampling sampling;
+    static const headrace_grammar grammar = {
+        .size = sizeof grammar, .context = &sampling, .begin = grammar_begin, .end = grammar_end
+    };
+    hr_sampling_init(&sampling);
+    sampling.seed = 1;
     int32_t ids[64];
     for (int i = 0; i < 64; i++) ids[i] = 1;
     hr_sampler_limits limits = { .vocab = 100, .max_model_len = 4096, .max_logprobs = 5 };
@@ -217,7 +229,8 @@ static hr_seq *make(uint64_t request, int64_t prompt, int64_t most, bool plain)
                          .n_prompt = prompt,
                          .max_tokens = most,
                          .block_size = BLOCK,
-                         .sampling = sampling,
+                         .sampling = &sampling,
+                         .grammar = plain ? &grammar : NULL,
                          .limits = &limits,
                          .eos = no_eos,
                          .speculation = { .tokens = DRAFTS, .least = 1, .most = 2 } };
@@ -320,7 +333,7 @@ static void drafts_are_planned_and_taken_back(void **state)
     step(&b, 2);
     assert_int_equal(b.p.n_drafts, DRAFTS);
     assert_int_equal(b.p.items[0].drafts, DRAFTS);
-    assert_int_equal(b.p.items[1].drafts, 0); /* its counts are the device's */
+    assert_int_equal(b.p.items[1].drafts, 0); /* a grammar takes nothing back */
     assert_int_equal(b.p.n_prefill, 0);
     assert_int_equal(q->n_tokens, 6 + 1 + 3);
     step(&b, 0); /* after 1 1 2 nothing is known to follow */

@@ -115,6 +115,34 @@ static void penalise_row(float *x, const uint16_t *counts, int64_t n, const pena
     }
 }
 
+/* A row's tokens that are not in the counts yet, of ids within it. */
+typedef struct more {
+    int32_t ids[HR_PENALTIES_MORE];
+    float values[HR_PENALTIES_MORE];
+    int64_t n;
+} more;
+
+static void take_more(const hr_kernel_args *a, int64_t r, more *m)
+{
+    m->n = 0;
+    if (!a->node->in[6]) return;
+    const int32_t *ids = (const int32_t *)a->in[6] + r * a->node->in[6]->shape.dim[1];
+    int64_t n = list_length(a, 6, 7, r);
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] >= 0 && ids[i] < columns(a)) m->ids[m->n++] = ids[i];
+}
+
+/* What becomes of their logits, from the logits as they were. */
+static void penalise_more(more *m, const float *x, const uint16_t *counts, const penalty *p)
+{
+    for (int64_t i = 0; i < m->n; i++) {
+        int32_t id = m->ids[i], count = counts[id] & 0x7FFF;
+        for (int64_t k = 0; k < m->n; k++) count += m->ids[k] == id;
+        if (count > 0x7FFF) count = 0x7FFF;
+        m->values[i] = penalised(x[id], (uint16_t)(count | (counts[id] & 0x8000)), p);
+    }
+}
+
 void HR_KERNEL(penalties)(const hr_kernel_args *a, int64_t from, int64_t to)
 {
     const uint16_t *counts = a->in[1]; /* [S,V] */
@@ -124,8 +152,13 @@ void HR_KERNEL(penalties)(const hr_kernel_args *a, int64_t from, int64_t to)
     for (int64_t r = from; r < to; r++) {
         float *x = copy_row(a, r);
         penalty p = { repetition[r], frequency[r], presence[r] };
-        if (slot[r] >= 1 && slot[r] < slots)
-            penalise_row(x, counts + slot[r] * columns(a), columns(a), &p);
+        if (slot[r] < 1 || slot[r] >= slots) continue;
+        const uint16_t *own = counts + slot[r] * columns(a);
+        more m;
+        take_more(a, r, &m);
+        penalise_more(&m, x, own, &p);
+        penalise_row(x, own, columns(a), &p);
+        for (int64_t i = 0; i < m.n; i++) x[m.ids[i]] = m.values[i];
     }
 }
 
