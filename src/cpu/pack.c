@@ -32,6 +32,7 @@ static bool panel_sizes(hr_packed *p)
 {
     hr_pack_form f = hr_pack_form_of(p->format);
     size_t k = (size_t)p->k;
+    if (p->format == HR_FORMAT_BF16) k += k % 2;
     if (!f.group_bytes)
         return hr_mul_add(k, C * hr_format_block_bytes(p->format), 63, &p->panel_bytes);
     size_t groups = (k + G - 1) / G;
@@ -238,12 +239,18 @@ static void pack_codes(const hr_packed *p, const uint8_t *rows, int count, uint8
     for (int c = 0; c < count; c++) put_scales(p, rows + (size_t)c * row_bytes, c, panel);
 }
 
+/* Where number k of column c lies in a dense panel, counted in numbers. */
+static size_t dense_at(hr_format f, size_t k, size_t c)
+{
+    return f == HR_FORMAT_BF16 ? (k / 2 * C + c) * 2 + k % 2 : k * C + c;
+}
+
 static void pack_dense(const hr_packed *p, const uint8_t *rows, int count, uint8_t *panel)
 {
     size_t size = hr_format_block_bytes(p->format), k = (size_t)p->k;
     for (size_t i = 0; i < k; i++)
         for (size_t c = 0; c < (size_t)count; c++)
-            memcpy(panel + (i * C + c) * size, rows + (c * k + i) * size, size);
+            memcpy(panel + dense_at(p->format, i, c) * size, rows + (c * k + i) * size, size);
 }
 
 hr_status hr_pack_panels(hr_packed *p, const hr_weight *w, const float *scale, int64_t from,
@@ -339,8 +346,8 @@ static void dense_row(const hr_packed *p, const uint8_t *panel, int c, int64_t f
                       float *to)
 {
     for (int64_t i = 0; i < k; i++) {
-        const uint8_t *from =
-            panel + (size_t)((first + i) * C + c) * hr_format_block_bytes(p->format);
+        size_t at = dense_at(p->format, (size_t)(first + i), (size_t)c);
+        const uint8_t *from = panel + at * hr_format_block_bytes(p->format);
         if (p->format == HR_FORMAT_F32) to[i] = hr_f32_from_bits(load_u32(from));
         else if (p->format == HR_FORMAT_F16) to[i] = hr_f16_to_f32(load_u16(from));
         else to[i] = hr_bf16_to_f32(load_u16(from));

@@ -10,8 +10,10 @@
  *   nibbles  4 × 64 B. Low nibble of 64-byte row j: quad j, high nibble: quad j+4. all others
  *            then per plane (bit 4, bit 5) 64 B: bit c·4+i of 8-byte word j is quad j.
  *            0 planes: Q4_0 Q4_1 Q4_K; 1 plane: Q5_0 Q5_1 Q5_K; 2 planes: Q6_K.
- * so every format keeps its stored precision to the bit. Dense formats are [K][16] numbers as they
- * are. Scales, per span:
+ * so every format keeps its stored precision to the bit. F32 and F16 are [K][16] numbers as they
+ * are; BF16 are pairs of k, [K/2][16][2], of an odd K the last one with a zero: a 32-bit lane holds
+ * both of a column, which is what instructions that multiply bf16 take and what a shift and a mask
+ * take apart for all others. Scales, per span:
  *   Q8_0 Q4_0 Q5_0   per group: d f16[16]
  *   Q4_1 Q5_1        per group: d f16[16], m f16[16]
  *   Q4_K Q5_K        per 256 k: d f16[16], -dmin f16[16], then per group: sc u8[16], mn u8[16]

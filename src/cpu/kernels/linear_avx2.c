@@ -34,14 +34,14 @@ ALWAYS cols_f f_load_f16(const void *p)
     return (
         cols_f){ { _mm256_cvtph_ps(_mm_loadu_si128(h)), _mm256_cvtph_ps(_mm_loadu_si128(h + 1)) } };
 }
-ALWAYS __m256 widen_bf16(__m128i h)
+ALWAYS void f_load_bf16_pair(const void *p, cols_f w[2])
 {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
-}
-ALWAYS cols_f f_load_bf16(const void *p)
-{
-    const __m128i *h = p;
-    return (cols_f){ { widen_bf16(_mm_loadu_si128(h)), widen_bf16(_mm_loadu_si128(h + 1)) } };
+    const __m256i upper = _mm256_set1_epi32((int)0xffff0000);
+    for (int h = 0; h < 2; h++) {
+        __m256i both = _mm256_loadu_si256((const __m256i *)p + h);
+        w[0].v[h] = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
+        w[1].v[h] = _mm256_castsi256_ps(_mm256_and_si256(both, upper));
+    }
 }
 ALWAYS void f_store(float *to, cols_f v)
 {

@@ -27,10 +27,11 @@ ALWAYS cols_f f_load_f16(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256(p));
 }
-ALWAYS cols_f f_load_bf16(const void *p)
+ALWAYS void f_load_bf16_pair(const void *p, cols_f w[2])
 {
-    __m512i w = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
+    __m512i both = _mm512_loadu_si512(p);
+    w[0] = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+    w[1] = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000)));
 }
 ALWAYS void f_store(float *to, cols_f v)
 {

@@ -2,6 +2,7 @@
  *
  * Included by linear_<isa>.c after it has defined, for that instruction set:
  *   cols_f, cols_i        16 × f32, 16 × i32, one lane per output column
+ *   f_load_bf16_pair      16 columns × 2 k of BF16, the two k apart
  *   f_* i_*               their arithmetic; f_fma is one rounding everywhere, f_madd is the path's
  *                         own multiply-add (pack.h, float rows)
  *   code_quad             16 columns × 4 k of unsigned 8-bit codes
@@ -208,8 +209,18 @@ ALWAYS void tile_int8_row(const tile_job *j, int R)
 ALWAYS cols_f dense_load(hr_format f, const uint8_t *panel, int64_t k)
 {
     if (f == HR_FORMAT_F32) return f_load_f32(panel + k * C * 4);
-    if (f == HR_FORMAT_F16) return f_load_f16(panel + k * C * 2);
-    return f_load_bf16(panel + k * C * 2);
+    return f_load_f16(panel + k * C * 2);
+}
+
+ALWAYS void block_bf16(const tile_job *j, int R, int64_t from, int64_t to, cols_f *part)
+{
+    for (int64_t k = from; k < to; k += 2) {
+        cols_f w[2];
+        f_load_bf16_pair(j->panel + k * C * 2, w);
+        for (int i = 0; i < 2 && k + i < to; i++)
+            for (int r = 0; r < R; r++)
+                part[r] = f_madd(f_set1(j->x.f[r * j->x.k + k + i]), w[i], part[r]);
+    }
 }
 
 ALWAYS void block_dense(hr_format f, const tile_job *j, int R, int64_t from, int64_t to,
@@ -248,7 +259,8 @@ ALWAYS void tile_float(hr_format f, const tile_job *j, int R)
         cols_f part[MOST_ROWS];
         for (int r = 0; r < R; r++) part[r] = f_set1(0);
         prefetch_share(j, from / G, share_of(f));
-        if (dense) block_dense(f, j, R, from, from + count, part);
+        if (f == HR_FORMAT_BF16) block_bf16(j, R, from, from + count, part);
+        else if (dense) block_dense(f, j, R, from, from + count, part);
         else block_codes(f, j, R, from / G, count, part);
         for (int r = 0; r < R; r++) acc[r] = f_add(acc[r], part[r]);
     }

@@ -46,11 +46,14 @@ ALWAYS cols_f f_load_f16(const void *p)
     EACH r.v[v] = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)p + v * 4)));
     return r;
 }
-ALWAYS cols_f f_load_bf16(const void *p)
+ALWAYS void f_load_bf16_pair(const void *p, cols_f w[2])
 {
-    cols_f r;
-    EACH r.v[v] = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)p + v * 4), 16));
-    return r;
+    EACH
+    {
+        uint32x4_t both = vld1q_u32((const uint32_t *)p + v * 4);
+        w[0].v[v] = vreinterpretq_f32_u32(vshlq_n_u32(both, 16));
+        w[1].v[v] = vreinterpretq_f32_u32(vandq_u32(both, vdupq_n_u32(0xffff0000)));
+    }
 }
 ALWAYS void f_store(float *to, cols_f x)
 {

@@ -40,13 +40,11 @@ static inline cols_f f_load_f16(const void *p)
     for (int c = 0; c < LANES; c++) r.v[c] = hr_f16_to_f32(h[c]);
     return r;
 }
-static inline cols_f f_load_bf16(const void *p)
+static inline void f_load_bf16_pair(const void *p, cols_f w[2])
 {
-    cols_f r;
-    uint16_t h[LANES];
+    uint16_t h[2 * LANES];
     memcpy(h, p, sizeof h);
-    for (int c = 0; c < LANES; c++) r.v[c] = hr_bf16_to_f32(h[c]);
-    return r;
+    for (int c = 0; c < 2 * LANES; c++) w[c % 2].v[c / 2] = hr_bf16_to_f32(h[c]);
 }
 static inline void f_store(float *to, cols_f v)
 {
