@@ -117,7 +117,7 @@ static void bind(const hr_program *p, plan_part *part, const int64_t *live)
     for (int k = 0; k < HR_NODE_MAX_OUT; k++) part->args.out[k] = pointer(p, part->out[k]);
     part->args.prep = pointer(p, part->prep);
     part->args.live = live;
-    part->run_items = part->kernel->items(part->args.node, live);
+    part->run_items = hr_kernel_items(part->kernel, &part->args);
 }
 
 typedef struct step_run {

@@ -20,7 +20,7 @@ typedef struct plan_place {
     int32_t index;
     int32_t first,
         last;      /* while planning: entries, both included; PLAN_END for what outputs need */
-    bool prep;     /* of linears */
+    bool prep;     /* made in the step before */
     size_t bytes;  /* FRAME: of a row */
     size_t offset; /* SLAB, FRAME */
     void *fixed;   /* FIXED: borrowed from the weight table or the program's constants */

@@ -44,10 +44,12 @@ static hr_status add_part(plan_builder *b, const plan_part *part, int32_t step)
     return HR_OK;
 }
 
-static hr_status add_prep(plan_builder *b, const plan_part *linear, int32_t step)
+static hr_status add_prep(plan_builder *b, const plan_part *user, int32_t step)
 {
-    plan_part prep = *linear;
-    prep.kernel = hr_kernel_linear_prep(b->p->backend->isa);
+    plan_part prep = *user;
+    hr_isa isa = b->p->backend->isa;
+    bool linear = user->args.node->op == HR_OP_linear;
+    prep.kernel = linear ? hr_kernel_linear_prep(isa) : hr_kernel_attention_parts(isa);
     return add_part(b, &prep, step);
 }
 

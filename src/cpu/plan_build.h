@@ -2,6 +2,7 @@
 #ifndef HEADRACE_CPU_PLAN_BUILD_H
 #define HEADRACE_CPU_PLAN_BUILD_H
 
+#include "cpu/kernels/attention.h"
 #include "cpu/kernels/linear.h"
 #include "cpu/plan.h"
 
@@ -9,7 +10,7 @@
 typedef struct plan_entry {
     const hr_node *node;
     int32_t step;    /* PLAN_NOWHERE for a reshape */
-    int32_t prep_of; /* linear: first entry of its group */
+    int32_t prep_of; /* linear: first entry of its group; attention: itself */
     bool in_chain;   /* its step may hold more of its kind, run row by row in order of entry */
 } plan_entry;
 
@@ -27,8 +28,8 @@ typedef struct plan_builder {
 
 /* plan_order.c: entries, steps and last uses. `done` [n_nodes] is false all over. */
 void hr_plan_order(plan_builder *b, bool *done);
-/* Whether prep runs before this linear. */
-bool hr_plan_needs_prep(const hr_node *n);
+/* Bytes that another kernel leaves for this one in the step before; 0 = there is none. */
+size_t hr_plan_prep_bytes(const hr_node *n);
 /* The value whose bytes v names. */
 const hr_value *hr_plan_root(const hr_value *v);
 

@@ -23,9 +23,11 @@ static bool same_rows(const hr_node *a, const hr_node *b)
            (!b->in[2] || b->in[2]->kind != HR_VALUE_RESULT);
 }
 
-bool hr_plan_needs_prep(const hr_node *n)
+size_t hr_plan_prep_bytes(const hr_node *n)
 {
-    return hr_linear_prep_bytes(n, n->in[1]->weight->format, 1) > 0;
+    if (n->op == HR_OP_attention) return hr_attention_prep_bytes(n);
+    if (n->op != HR_OP_linear) return 0;
+    return hr_linear_prep_bytes(n, n->in[1]->weight->format, n->in[0]->shape.dim[0]);
 }
 
 /* The linears of one step must agree on what prep makes. */
@@ -39,7 +41,7 @@ static int32_t add_linears(plan_builder *b, size_t i, int32_t step, bool *done)
 {
     enum { WINDOW = 64 }; /* nodes looked ahead for a linear over the same rows */
     const hr_node *n = b->g->nodes[i];
-    if (hr_plan_needs_prep(n)) step++;
+    if (hr_plan_prep_bytes(n)) step++;
     int32_t first = b->n_entries;
     for (size_t j = i; j < b->g->n_nodes && j < i + WINDOW; j++) {
         const hr_node *m = b->g->nodes[j];
@@ -81,6 +83,10 @@ static void schedule(plan_builder *b, bool *done)
             continue;
         }
         plan_entry e = { n, PLAN_NOWHERE, PLAN_NOWHERE, false };
+        if (n->op == HR_OP_attention && hr_plan_prep_bytes(n)) {
+            e.prep_of = b->n_entries;
+            step++;
+        }
         if (n->op != HR_OP_reshape) {
             e.step = continues_chain(b, n) ? step - 1 : step++;
             e.in_chain = keeps_to_its_row(b, n);

@@ -181,9 +181,8 @@ static hr_status place_result(plan_builder *b, int32_t entry, int r)
 
 static hr_status place_prep(plan_builder *b, const plan_entry *e, int32_t index)
 {
-    const hr_node *n = e->node;
-    if (n->op != HR_OP_linear || e->prep_of != index || !hr_plan_needs_prep(n)) return HR_OK;
-    size_t bytes = hr_linear_prep_bytes(n, n->in[1]->weight->format, n->in[0]->shape.dim[0]);
+    size_t bytes = e->prep_of == index ? hr_plan_prep_bytes(e->node) : 0;
+    if (!bytes) return HR_OK;
     plan_place place = {
         .kind = PLAN_SLAB, .bytes = bytes, .first = index, .last = index, .prep = true
     };

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "conformance/ops_data.h"
+#include "cpu/kernels/attention.h"
 #include "cpu/kernels/linear.h"
 #include "cpu/kernels/table.h"
 
@@ -98,6 +99,10 @@ static inline void bed_make(const op_case *c, bed *b)
         int64_t rows = c->in[0].shape.dim[0];
         b->prep = bed_alloc(hr_linear_prep_bytes(b->node, b->weight.format, rows));
     }
+    if (c->op == HR_OP_attention && hr_attention_parts(b->node)) {
+        b->prep = bed_alloc(hr_attention_prep_bytes(b->node));
+        memset(b->prep, 0xff, hr_attention_prep_bytes(b->node));
+    }
     b->scratch = bed_alloc(HR_KERNEL_SCRATCH);
 }
 
@@ -128,9 +133,15 @@ static inline void bed_call(const bed *b, hr_isa isa, hr_kernel_args *a, int64_t
 {
     const hr_kernel *k = hr_kernel_lookup(b->c->op, isa), *prep = hr_kernel_linear_prep(isa);
     int64_t items = k->items(b->node, b->c->live);
+    if (b->c->op == HR_OP_attention && a->prep) {
+        const hr_kernel *parts = hr_kernel_attention_parts(isa);
+        int64_t n = hr_kernel_items(parts, a), some = step % 5 + 1;
+        for (int64_t i = 0; i < n; i += some) parts->fn(a, i, i + some < n ? i + some : n);
+    }
     if (b->c->op == HR_OP_linear && hr_linear_prep_bytes(b->node, b->weight.format, 1))
         prep->fn(a, 0, prep->items(b->node, b->c->live));
-    if (!b->prep || !hr_linear_prep_bytes(b->node, b->weight.format, 1)) a->prep = NULL;
+    if (b->c->op == HR_OP_linear && !hr_linear_prep_bytes(b->node, b->weight.format, 1))
+        a->prep = NULL;
     for (int64_t i = 0; i < items; i += step) k->fn(a, i, i + step < items ? i + step : items);
 }
 

@@ -22,14 +22,11 @@ static size_t row_bytes(const paged *p)
     return (size_t)(p->s.N * p->s.D) * hr_dtype_size(p->dtype);
 }
 
-/* Runs asks as one step and compares their rows with those of the whole prompt. */
-static void check_step(const paged *p, const paged_ask *asks, int64_t n, hr_isa isa, int64_t items,
-                       const char *whole, const char *what)
+/* Rows of a step that are not the whole prompt's, and bytes past them that were written. */
+static void check_rows(const paged *p, const paged_ask *asks, int64_t n, const paged_step *s,
+                       hr_isa isa, const char *whole, const char *what)
 {
-    paged_step s;
-    paged_step_make(p, asks, n, &s);
-    bed_run(&s.b, isa, items);
-    const char *got = s.b.out[0];
+    const char *got = s->b.out[0];
     size_t row = row_bytes(p);
     for (int64_t r = 0; r < n; r++)
         for (int32_t t = asks[r].from; t < asks[r].to; t++, got += row)
@@ -37,8 +34,26 @@ static void check_step(const paged *p, const paged_ask *asks, int64_t n, hr_isa 
                 fail_msg("%s, %s cache, D %lld, block %lld: token %d differs %s", hr_isa_name(isa),
                          hr_dtype_name(p->cache), (long long)p->s.D, (long long)p->s.block, t,
                          what);
-    for (const char *end = (char *)s.b.out[0] + s.b.out_bytes[0]; got < end; got++)
+    for (const char *end = (char *)s->b.out[0] + s->b.out_bytes[0]; got < end; got++)
         if ((unsigned char)*got != BED_UNTOUCHED) fail_msg("attention writes its padding");
+}
+
+/* Runs asks as one step, with ranges as items of their own and without, and compares their rows
+ * with those of the whole prompt. */
+static void check_step(const paged *p, const paged_ask *asks, int64_t n, hr_isa isa, int64_t items,
+                       const char *whole, const char *what)
+{
+    paged_step s;
+    paged_step_make(p, asks, n, &s);
+    bed_run(&s.b, isa, items);
+    check_rows(p, asks, n, &s, isa, whole, what);
+    if (s.b.prep) {
+        void *prep = s.b.prep;
+        s.b.prep = NULL;
+        bed_run(&s.b, isa, items);
+        s.b.prep = prep;
+        check_rows(p, asks, n, &s, isa, whole, "with no room for parts");
+    }
     paged_step_free(&s);
 }
 
@@ -48,7 +63,7 @@ static void check_ways(const paged *p, const char *whole, hr_isa isa)
     const paged_ask all = { 0, L };
     check_step(p, &all, 1, isa, 1, whole, "item by item");
     check_step(p, &all, 1, isa, 7, whole, "in runs of 7 items");
-    for (int32_t t = 0; t < L; t += t < 70 ? 1 : 13)
+    for (int32_t t = 0; t < L; t += t < 70 ? 1 : t < 256 ? 13 : 37)
         check_step(p, &(paged_ask){ t, t + 1 }, 1, isa, 2, whole, "decoded alone");
     for (int32_t t = 0; t < L; t += 16)
         check_step(p, &(paged_ask){ t, t + 16 < L ? t + 16 : L }, 1, isa, 16, whole,
@@ -141,6 +156,9 @@ static const paged_shape shapes[] = {
       .length = 132,
       .sink = true,
       .attrs = { .window = 3 } },
+    /* several ranges of keys */
+    { .N = 3, .KV = 1, .D = 16, .block = 16, .length = 600, .sink = true },
+    { .N = 4, .KV = 2, .D = 24, .block = 32, .length = 550, .attrs = { .window = 300 } },
 };
 
 static void check_shape(const paged_shape *s, hr_dtype dtype, hr_dtype cache, hr_isa isa)

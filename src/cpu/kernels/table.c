@@ -5,6 +5,7 @@
  * thread does, a few microseconds: about CHUNK_ELEMENTS copied elements. */
 #include "cpu/kernels/table.h"
 
+#include "cpu/kernels/attention.h"
 #include "cpu/kernels/linear.h"
 
 enum { CHUNK_ELEMENTS = 32768 };
@@ -169,6 +170,39 @@ static const hr_kernel linear_prep[HR_ISA_COUNT] = {
 const hr_kernel *hr_kernel_linear_prep(hr_isa isa)
 {
     return linear_prep[isa].fn ? &linear_prep[isa] : &linear_prep[extends[isa]];
+}
+
+/* Nor is attention_parts. An item is one range of a request for one key head. */
+static int64_t items_of_parts(const hr_kernel_args *a)
+{
+    hr_attention_split s = { .request = -1 };
+    int64_t ranges = 0;
+    while (hr_attention_next_split(a, &s)) ranges += s.ranges;
+    return ranges * a->node->in[1]->shape.dim[2];
+}
+
+#define PARTS(isa)                                                                                 \
+    [HR_ISA_##isa] = { .fn = hr_kernel_attention_parts_##isa,                                      \
+                       .grain = grain_ONE,                                                         \
+                       .cost = 1,                                                                  \
+                       .items_held = items_of_parts }
+void hr_kernel_attention_parts_scalar(const hr_kernel_args *a, int64_t from, int64_t to);
+void hr_kernel_attention_parts_avx2(const hr_kernel_args *a, int64_t from, int64_t to);
+void hr_kernel_attention_parts_avx512(const hr_kernel_args *a, int64_t from, int64_t to);
+void hr_kernel_attention_parts_neon(const hr_kernel_args *a, int64_t from, int64_t to);
+static const hr_kernel attention_parts[HR_ISA_COUNT] = {
+    PARTS(scalar),
+#if defined(__x86_64__)
+    PARTS(avx2),
+    PARTS(avx512),
+#elif defined(__aarch64__)
+    PARTS(neon),
+#endif
+};
+
+const hr_kernel *hr_kernel_attention_parts(hr_isa isa)
+{
+    return attention_parts[isa].fn ? &attention_parts[isa] : &attention_parts[extends[isa]];
 }
 
 const hr_kernel *hr_kernel_lookup(hr_op op, hr_isa isa)

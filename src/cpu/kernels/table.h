@@ -23,12 +23,20 @@ typedef struct hr_kernel {
     int32_t cost;
     hr_kernel_place place;
     bool own_row; /* kernels.def says OWN_ROW */
+    /* Set where the number of items depends on what operands hold, and asked in place of items. */
+    int64_t (*items_held)(const hr_kernel_args *a);
 } hr_kernel;
 
 /* NULL when kernels.def has no line for the op. */
 const hr_kernel *hr_kernel_lookup(hr_op op, hr_isa isa);
 /* What runs once before the linears over the same rows (linear.h); items are rows. */
 const hr_kernel *hr_kernel_linear_prep(hr_isa isa);
+/* What runs in the step before attention over the same operands (attention.h). */
+const hr_kernel *hr_kernel_attention_parts(hr_isa isa);
+static inline int64_t hr_kernel_items(const hr_kernel *k, const hr_kernel_args *a)
+{
+    return k->items_held ? k->items_held(a) : k->items(a->node, a->live);
+}
 static inline int64_t hr_kernel_grain(const hr_kernel *k, const hr_node *n, const int64_t *live)
 {
     return k->grain(n, live, k->cost);

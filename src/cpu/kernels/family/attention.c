@@ -2,45 +2,13 @@
  *
  * An item is one key/value head of one token. Neighbouring items of one head and request form a
  * tile: its rows (tokens × query heads of the group) share every key and value that is loaded.
- * Keys pass in chunks of 64 at absolute positions with the online softmax of Milakov and
- * Gimelshein (arXiv 1805.02867): per row a running maximum, a running denominator, and the
- * weighted sum of values, all rescaled when the maximum grows. What a row computes depends on its
- * own query, keys and position alone, never on its tile, so a token's bits are the same decoded,
- * in any chunk of a prompt, beside any other request and under any block table. */
-#include "cpu/kernels/family/attention_tile.h"
+ * Keys are cut into ranges (attention.h), each of which gives sums of its own; a row merges its
+ * ranges in ascending order. What a row computes depends on its own query, keys and position
+ * alone, never on its tile nor on who computed a range, so a token's bits are the same decoded, in
+ * any chunk of a prompt, beside any other request and under any block table. */
+#include "cpu/kernels/family/attention_range.h"
 
 enum { TILE_ROWS = 64 }; /* most rows of a tile */
-
-/* What a tile works in, all in the worker's scratch. */
-typedef struct tile {
-    const hr_kernel_args *a;
-    int64_t request, head; /* head: of keys */
-    int64_t token;         /* first row of q */
-    int64_t tokens, group; /* rows = tokens × group, token-major */
-    int64_t first_query;   /* query head of row 0 */
-    int64_t position;      /* of the first token; the others follow */
-    int64_t D;
-    float *q;     /* [rows][D], times scale */
-    float *o;     /* [rows][D] */
-    float *s;     /* [rows][CHUNK]: scores, then weights */
-    float *t;     /* [DIM_BLOCK][CHUNK] keys, or [CHUNK][SLICE] values */
-    float *most;  /* [rows] running maximum */
-    float *sum;   /* [rows] running denominator */
-    float *alpha; /* [rows] factor of what the row has so far */
-    keys k, v;
-} tile;
-
-V_INLINE int64_t rows_of(const tile *x)
-{
-    return x->tokens * x->group;
-}
-
-/* First key that a query at `position` sees. */
-V_INLINE int64_t window_start(const hr_node *n, int64_t position)
-{
-    int64_t start = n->attrs.window > 0 ? position - n->attrs.window + 1 : 0;
-    return start > 0 ? start : 0;
-}
 
 /* ---- rows of q in, rows of the result out ---------------------------------------------------- */
 
@@ -68,10 +36,9 @@ V_INLINE int64_t row_at(const tile *x, int64_t r)
     return ((x->token + r / x->group) * N + x->first_query + r % x->group) * x->D;
 }
 
-static void begin_rows(tile *x)
+static void load_rows(tile *x)
 {
     const hr_node *n = x->a->node;
-    const float *sink = x->a->in[6]; /* [N] or NULL: one more score, with no value */
     hr_dtype d = n->in[0]->dtype;
     for (int64_t r = 0; r < rows_of(x); r++) {
         float *to = x->q + r * x->D;
@@ -80,180 +47,106 @@ static void begin_rows(tile *x)
         else if (d == HR_DTYPE_BF16)
             load_row(HR_DTYPE_BF16, x->a->in[0], row_at(x, r), x->D, n->attrs.scale, to);
         else load_row(HR_DTYPE_F16, x->a->in[0], row_at(x, r), x->D, n->attrs.scale, to);
-        x->most[r] = sink ? sink[x->first_query + r % x->group] : -INFINITY;
-        x->sum[r] = sink ? 1.0f : 0.0f;
     }
-    memset(x->o, 0, (size_t)(rows_of(x) * x->D) * sizeof *x->o);
 }
 
 static void end_rows(const tile *x)
 {
     hr_dtype d = x->a->node->out[0]->dtype;
     for (int64_t r = 0; r < rows_of(x); r++) {
-        const float *o = x->o + r * x->D;
-        if (d == HR_DTYPE_F32)
-            store_row(HR_DTYPE_F32, o, x->sum[r], x->D, x->a->out[0], row_at(x, r));
+        const float *o = x->all.o + r * x->D;
+        float sum = x->all.sum[r];
+        if (d == HR_DTYPE_F32) store_row(HR_DTYPE_F32, o, sum, x->D, x->a->out[0], row_at(x, r));
         else if (d == HR_DTYPE_BF16)
-            store_row(HR_DTYPE_BF16, o, x->sum[r], x->D, x->a->out[0], row_at(x, r));
-        else store_row(HR_DTYPE_F16, o, x->sum[r], x->D, x->a->out[0], row_at(x, r));
+            store_row(HR_DTYPE_BF16, o, sum, x->D, x->a->out[0], row_at(x, r));
+        else store_row(HR_DTYPE_F16, o, sum, x->D, x->a->out[0], row_at(x, r));
     }
 }
 
-/* ---- one chunk ------------------------------------------------------------------------------- */
+/* ---- ranges merged --------------------------------------------------------------------------- */
 
-/* Where keys and values [first, last) of the chunk at `base` lie. A block id outside the cache is
- * the engine's fault; it is clamped so that memory stays safe. */
-static void find_keys(tile *x, int64_t base, int64_t first, int64_t last)
+/* Row r of `all` takes one more range's sums: both scaled to the larger maximum, then added. */
+static void merge_row(const tile *x, int64_t r, const float *o, float most, float sum)
 {
-    const hr_node *n = x->a->node;
-    const hr_shape c = n->in[1]->shape; /* [blocks,block,KV,D] */
-    int64_t W = n->in[3]->shape.dim[1], KV = c.dim[2];
-    const int32_t *table = (const int32_t *)x->a->in[3] + x->request * W;
-    size_t k_size = hr_dtype_size(n->in[1]->dtype), v_size = hr_dtype_size(n->in[2]->dtype);
-    memset(x->k.row, 0, sizeof x->k.row);
-    x->k.first = x->v.first = first;
-    x->k.last = x->v.last = last;
-    int64_t entry = (base + first) / c.dim[1], offset = (base + first) % c.dim[1];
-    for (int64_t j = first; j < last; entry++, offset = 0) {
-        int64_t id = table[entry < W ? entry : W - 1];
-        id = id < 0 ? 0 : id >= c.dim[0] ? c.dim[0] - 1 : id;
-        int64_t at = ((id * c.dim[1] + offset) * KV + x->head) * x->D, step = KV * x->D;
-        const char *k = (const char *)x->a->in[1] + (size_t)at * k_size;
-        const char *v = (const char *)x->a->in[2] + (size_t)at * v_size;
-        for (; offset < c.dim[1] && j < last; offset++, j++) {
-            x->k.row[j] = k;
-            x->v.row[j] = v;
-            k += (size_t)step * k_size;
-            v += (size_t)step * v_size;
-        }
+    float *to = x->all.o + r * x->D, factor[2][V_LANES];
+    float top = most > x->all.most[r] ? most : x->all.most[r];
+    v_store(factor[0], v_exp(v_set1(x->all.most[r] - top)));
+    v_store(factor[1], v_exp(v_set1(most - top)));
+    vf a = v_set1(factor[0][0]), b = v_set1(factor[1][0]);
+    for (int64_t i = 0; i < x->D; i += V_LANES) {
+        vf now = v_mul(v_load_upto(HR_DTYPE_F32, to, i, x->D - i), a);
+        now = v_madd(v_load_upto(HR_DTYPE_F32, o, i, x->D - i), b, now);
+        v_store_upto(HR_DTYPE_F32, to, i, now, x->D - i);
     }
+    x->all.most[r] = top;
+    x->all.sum[r] = x->all.sum[r] * factor[0][0] + sum * factor[1][0];
 }
 
-/* s = q · keys of the chunk. */
-static void score_chunk(tile *x)
+/* Row r's sums of `range` into `all`; nothing when it sees none of the range. */
+static void take_range(const tile *x, int64_t r, int64_t range, const float *o, float most,
+                       float sum)
 {
-    for (int64_t d = 0; d < x->D; d += DIM_BLOCK) {
-        int64_t n = x->D - d < DIM_BLOCK ? x->D - d : DIM_BLOCK;
-        if (x->k.dtype == HR_DTYPE_F32) load_transposed(HR_DTYPE_F32, &x->k, d, n, x->t);
-        else if (x->k.dtype == HR_DTYPE_BF16) load_transposed(HR_DTYPE_BF16, &x->k, d, n, x->t);
-        else load_transposed(HR_DTYPE_F16, &x->k, d, n, x->t);
-        score_all(&x->k, rows_of(x), x->q + d, x->D, x->t, n, x->s, d == 0);
-    }
-}
-
-/* Lanes j .. of the chunk that lie in [first, last). */
-V_INLINE vm seen(int64_t j, int64_t first, int64_t last)
-{
-    uint32_t all = (uint32_t)((1ull << V_LANES) - 1);
-    int64_t low = first - j, high = last - j;
-    uint32_t from = low <= 0 ? all : low >= V_LANES ? 0 : all << low;
-    uint32_t to = high >= V_LANES ? all : high <= 0 ? 0 : all >> (V_LANES - high);
-    return vm_from_bits(from & to & all);
-}
-
-/* Scores of one row that sees keys [first, last) to weights; sum and maximum are carried on. alpha
- * is left as the exponent of the factor. */
-V_INLINE void weigh_row(tile *x, int64_t r, int64_t first, int64_t last, float cap)
-{
-    float *s = x->s + r * CHUNK;
-    vf high = v_set1(-INFINITY), total = v_set1(0.0f);
-    for (int64_t j = 0; j < CHUNK; j += V_LANES) {
-        vf v = v_load(s + j);
-        if (cap > 0) v = v_mul(v_set1(cap), v_tanh(v_div(v, v_set1(cap))));
-        v = v_select(seen(j, first, last), v, v_set1(-INFINITY));
-        high = v_max(v, high);
-        v_store(s + j, v);
-    }
-    float most = v_max_lane(high), before = x->most[r];
-    most = most > before ? most : before;
-    for (int64_t j = 0; j < CHUNK; j += V_LANES) {
-        vf p = v_exp(v_sub(v_load(s + j), v_set1(most)));
-        p = v_select(seen(j, first, last), p, v_set1(0.0f));
-        total = v_add(total, p);
-        v_store(s + j, p);
-    }
-    float alpha[V_LANES];
-    v_store(alpha, v_exp(v_set1(before - most)));
-    x->alpha[r] = alpha[0];
-    x->most[r] = most;
-    x->sum[r] = x->sum[r] * alpha[0] + v_sum(total);
-}
-
-static void weigh_chunk(tile *x, int64_t base)
-{
-    const hr_node *n = x->a->node;
-    for (int64_t r = 0; r < rows_of(x); r++) {
-        int64_t position = x->position + r / x->group;
-        int64_t first = window_start(n, position) - base, last = position + 1 - base;
-        if (last <= 0 || first >= CHUNK) { /* this row sees nothing here and stays as it is */
-            memset(x->s + r * CHUNK, 0, CHUNK * sizeof *x->s);
-            x->alpha[r] = 1.0f;
-            continue;
-        }
-        weigh_row(x, r, first < 0 ? 0 : first, last > CHUNK ? CHUNK : last, n->attrs.cap);
-    }
-}
-
-/* Values [d, d + n) of the chunk as f32 rows [CHUNK][SLICE] of t; `to` is their keys. */
-V_INLINE void convert_values(hr_dtype dtype, const tile *x, int64_t d, int64_t n, keys *to)
-{
-    to->first = x->v.first;
-    to->last = x->v.last;
-    for (int64_t j = to->first; j < to->last; j++) {
-        float *row = x->t + j * SLICE;
-        to->row[j] = (const char *)row;
-        for (int64_t i = 0; i < n; i += V_LANES) {
-            vf v = v_load_upto(dtype, x->v.row[j], d + i, n - i);
-            v_store_upto(HR_DTYPE_F32, row, i, v, n - i);
-        }
-    }
-}
-
-static void mix_f32(tile *x, const keys *k, int64_t d, int64_t n)
-{
-    mix_all(HR_DTYPE_F32, k, rows_of(x), n, x->s, x->alpha, x->o + d, x->D);
-}
-static void mix_bf16(tile *x)
-{
-    mix_all(HR_DTYPE_BF16, &x->v, rows_of(x), x->D, x->s, x->alpha, x->o, x->D);
-}
-static void mix_f16(tile *x)
-{
-    mix_all(HR_DTYPE_F16, &x->v, rows_of(x), x->D, x->s, x->alpha, x->o, x->D);
-}
-
-/* o = o · alpha + weights · values. f32 values are read where they lie; so are others when few rows
- * share them, for more they are converted once. */
-static void mix_chunk(tile *x)
-{
-    hr_dtype d = x->v.dtype;
-    if (d == HR_DTYPE_F32 || rows_of(x) <= 2 * MOST_ROWS) {
-        if (d == HR_DTYPE_F32) mix_f32(x, &x->v, 0, x->D);
-        else if (d == HR_DTYPE_BF16) mix_bf16(x);
-        else mix_f16(x);
+    int64_t first = first_range(x, r);
+    if (range < first || range > last_range(x, r)) return;
+    if (range > first) {
+        merge_row(x, r, o, most, sum);
         return;
     }
-    keys slice;
-    for (int64_t at = 0; at < x->D; at += SLICE) {
-        int64_t n = x->D - at < SLICE ? x->D - at : SLICE;
-        if (d == HR_DTYPE_BF16) convert_values(HR_DTYPE_BF16, x, at, n, &slice);
-        else convert_values(HR_DTYPE_F16, x, at, n, &slice);
-        mix_f32(x, &slice, at, n);
+    memcpy(x->all.o + r * x->D, o, (size_t)x->D * sizeof *o);
+    x->all.most[r] = most;
+    x->all.sum[r] = sum;
+}
+
+/* The tile's rows over all of their keys. */
+static void attend_whole(tile *x)
+{
+    int64_t first = first_range(x, 0), last = last_range(x, rows_of(x) - 1);
+    load_rows(x);
+    if (first == last) {
+        tile only = *x;
+        only.now = x->all;
+        run_range(&only, first);
+    }
+    for (int64_t range = first; range <= last && first < last; range++) {
+        run_range(x, range);
+        for (int64_t r = 0; r < rows_of(x); r++)
+            take_range(x, r, range, x->now.o + r * x->D, x->now.most[r], x->now.sum[r]);
+    }
+    end_rows(x);
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+/* Where row r of a tile of a split request keeps its sums of `range`: D values, maximum, sum. */
+static float *part_of(const tile *x, const hr_attention_split *s, int64_t r, int64_t range)
+{
+    const hr_node *n = x->a->node;
+    int64_t token = x->token + r / x->group - s->token;
+    int64_t part = s->part + token * s->ranges + range - s->range;
+    return (float *)x->a->prep + part * hr_attention_part_floats(n) +
+           (x->first_query + r % x->group) * (x->D + 2);
+}
+
+static void make_parts(tile *x, const hr_attention_split *s, int64_t range)
+{
+    load_rows(x);
+    run_range(x, range);
+    for (int64_t r = 0; r < rows_of(x); r++) {
+        if (range < first_range(x, r) || range > last_range(x, r)) continue;
+        float *to = part_of(x, s, r, range);
+        memcpy(to, x->now.o + r * x->D, (size_t)x->D * sizeof *to);
+        to[x->D] = x->now.most[r];
+        to[x->D + 1] = x->now.sum[r];
     }
 }
 
-static void attend(tile *x)
+static void merge_parts(tile *x, const hr_attention_split *s)
 {
-    int64_t start = window_start(x->a->node, x->position);
-    int64_t end = x->position + x->tokens; /* keys of the last token */
-    begin_rows(x);
-    for (int64_t base = start / CHUNK * CHUNK; base < end; base += CHUNK) {
-        find_keys(x, base, start > base ? start - base : 0,
-                  end - base < CHUNK ? end - base : CHUNK);
-        score_chunk(x);
-        weigh_chunk(x, base);
-        mix_chunk(x);
-    }
+    for (int64_t r = 0; r < rows_of(x); r++)
+        for (int64_t range = first_range(x, r); range <= last_range(x, r); range++) {
+            const float *part = part_of(x, s, r, range);
+            take_range(x, r, range, part, part[x->D], part[x->D + 1]);
+        }
     end_rows(x);
 }
 
@@ -274,60 +167,122 @@ static void carve(tile *x, int64_t rows)
 {
     float *at = x->a->scratch;
     x->t = at;
-    at += CHUNK * SLICE;
-    x->s = at;
-    at += rows * CHUNK;
-    x->most = at;
-    x->sum = x->most + rows;
-    x->alpha = x->sum + rows;
+    x->s = x->t + CHUNK * SLICE;
+    x->alpha = x->s + rows * CHUNK;
     x->q = x->alpha + rows;
-    x->o = x->q + rows * x->D;
+    x->now.o = x->q + rows * x->D;
+    x->all.o = x->now.o + rows * x->D;
+    x->now.most = x->all.o + rows * x->D;
+    x->now.sum = x->now.most + rows;
+    x->all.most = x->now.sum + rows;
+    x->all.sum = x->all.most + rows;
 }
 
-/* Most rows whose scratch fits: at least one for any D below 120,000. */
+/* Most rows whose scratch fits: at least one for any D below 80,000. */
 static int64_t most_rows(int64_t D)
 {
     int64_t floats = (int64_t)(HR_KERNEL_SCRATCH / sizeof(float)) - CHUNK * SLICE;
-    int64_t rows = floats / (2 * D + CHUNK + 3);
+    int64_t rows = floats / (3 * D + CHUNK + 5);
     return rows > TILE_ROWS ? TILE_ROWS : rows;
 }
 
-/* Query heads of the key head, for `tokens` neighbouring tokens of a request. */
-static void attend_group(tile *x, int64_t tokens, int64_t limit)
+static tile start(const hr_kernel_args *a)
 {
-    int64_t G = x->a->node->in[0]->shape.dim[1] / x->a->node->in[1]->shape.dim[2];
+    const hr_node *n = a->node;
+    return (tile){ .a = a,
+                   .D = n->in[0]->shape.dim[2],
+                   .k = { .dtype = n->in[1]->dtype },
+                   .v = { .dtype = n->in[2]->dtype } };
+}
+
+static int64_t group_of(const hr_node *n)
+{
+    return n->in[0]->shape.dim[1] / n->in[1]->shape.dim[2];
+}
+
+/* Tokens that share a tile. */
+static int64_t tile_tokens(const hr_node *n)
+{
+    int64_t tokens = most_rows(n->in[0]->shape.dim[2]) / group_of(n);
+    return tokens > 1 ? tokens : 1;
+}
+
+/* What is done with the query heads of x->head for x->tokens tokens: parts of a range, parts
+ * merged, or, without a split, all. */
+static void attend_group(tile *x, const hr_attention_split *s, int64_t range)
+{
+    int64_t G = group_of(x->a->node), limit = most_rows(x->D);
     for (int64_t g = 0; g < G; g += limit) {
         x->group = G - g < limit ? G - g : limit;
         x->first_query = x->head * G + g;
-        x->tokens = tokens;
         carve(x, rows_of(x));
-        attend(x);
+        if (!s) attend_whole(x);
+        else if (range >= 0) make_parts(x, s, range);
+        else merge_parts(x, s);
     }
 }
 
+/* One range of a split request for one head. */
+static void attend_part(tile *x, const hr_attention_split *s, int64_t range, int64_t head)
+{
+    int64_t step = tile_tokens(x->a->node);
+    x->request = s->request;
+    x->head = head;
+    for (int64_t t = 0; t < s->tokens; t += x->tokens) {
+        x->tokens = s->tokens - t < step ? s->tokens - t : step;
+        x->token = s->token + t;
+        x->position = s->position + t;
+        attend_group(x, s, range);
+    }
+}
+
+void HR_KERNEL(attention_parts)(const hr_kernel_args *a, int64_t from, int64_t to);
+void HR_KERNEL(attention_parts)(const hr_kernel_args *a, int64_t from, int64_t to)
+{
+    int64_t KV = a->node->in[1]->shape.dim[2], first = 0;
+    hr_attention_split s = { .request = -1 };
+    tile x = start(a);
+    for (; from < to && hr_attention_next_split(a, &s); first += s.ranges * KV)
+        for (; from < to && from < first + s.ranges * KV; from++)
+            attend_part(&x, &s, s.range + (from - first) / KV, (from - first) % KV);
+}
+
+/* Tokens [from, to) of one head, in tiles of about the same size. */
+static void attend_tokens(tile *x, int64_t from, int64_t to)
+{
+    const hr_kernel_args *a = x->a;
+    const int32_t *starts = a->in[4], *lens = a->in[5];
+    int64_t B = a->node->in[3]->shape.dim[0], step = tile_tokens(a->node), request = 0;
+    hr_attention_split s = { .request = -1 };
+    for (int64_t t = from; t < to; t += x->tokens) {
+        int64_t b = request_of(a, t, request);
+        if (b == B) b = request_of(a, t, 0); /* starts that fall: a padding entry's */
+        x->tokens = 1;
+        if (b == B) continue;
+        if (b < request) s = (hr_attention_split){ .request = -1 };
+        while (s.request < b && hr_attention_next_split(a, &s)) {
+        }
+        request = b;
+        int64_t left = starts[b + 1] < to ? starts[b + 1] - t : to - t;
+        int64_t tiles = (left + step - 1) / step;
+        x->tokens = (left + tiles - 1) / tiles;
+        x->request = b;
+        x->token = t;
+        x->position = lens[b] - (starts[b + 1] - t);
+        attend_group(x, s.request == b ? &s : NULL, -1);
+    }
+}
+
+/* Items are head-major, with a head's last tokens first: late tokens see most keys, and chunks of
+ * items that are claimed last had better be short. */
 void HR_KERNEL(attention)(const hr_kernel_args *a, int64_t from, int64_t to)
 {
-    const hr_node *n = a->node;
-    const int32_t *starts = a->in[4], *lens = a->in[5];
-    int64_t T = hr_live_rows(n->in[0], a->live), B = n->in[3]->shape.dim[0];
-    int64_t N = n->in[0]->shape.dim[1], D = n->in[0]->shape.dim[2], G = N / n->in[1]->shape.dim[2];
-    int64_t limit = most_rows(D), request = 0, step = limit / G > 1 ? limit / G : 1;
-    tile x = {
-        .a = a, .D = D, .k = { .dtype = n->in[1]->dtype }, .v = { .dtype = n->in[2]->dtype }
-    };
-    for (int64_t i = from, tokens; i < to; i += tokens) {
-        int64_t t = i % T, b = request_of(a, t, i == from || t == 0 ? 0 : request);
-        if (b == B && t) b = request_of(a, t, 0); /* starts that fall: a padding entry's */
-        tokens = 1;
-        if (b == B) continue;
-        request = b;
-        int64_t left = starts[b + 1] - t < T - t ? starts[b + 1] - t : T - t;
-        if (left > to - i) left = to - i;
-        tokens = left < step ? left : step;
-        x.request = b;
-        x.head = i / T;
-        x.token = t;
-        x.position = lens[b] - (starts[b + 1] - t);
-        attend_group(&x, tokens, limit);
+    int64_t T = hr_live_rows(a->node->in[0], a->live);
+    tile x = start(a);
+    for (int64_t n; from < to; from += n) {
+        int64_t i = from % T;
+        n = to - from < T - i ? to - from : T - i;
+        x.head = from / T;
+        attend_tokens(&x, T - i - n, T - i);
     }
 }
