@@ -64,8 +64,8 @@ typedef struct headrace_options {
     const char *attention_custom_call; /* target of a custom call that the plugin has registered
                                           for ragged paged attention, or NULL */
     int tensor_parallel_size;          /* 1 (0): devices of a plugin that share each layer */
-    const char *dtype;          /* "auto" (NULL), "float32": no 8-bit activations; "bfloat16": on a
-                                   PJRT device, where it is auto's choice for float checkpoints */
+    const char *dtype;          /* "auto" (NULL), "float32": no 8-bit activations; "bfloat16",
+                                   which a PJRT device takes by itself for float checkpoints */
     const char *kv_cache_dtype; /* "auto" (NULL), as the activations; "float32"; "bfloat16" */
     const char *load_format;    /* "auto" (NULL) or "dummy": random weights from a config.json */
     const char *isa;            /* NULL = HEADRACE_ISA, else the best the machine has */

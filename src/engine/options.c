@@ -12,15 +12,13 @@
 #define MIB ((size_t)1 << 20)
 
 /* A dtype's name, or auto (NULL) for `otherwise`. */
-static hr_status choose_dtype(bool bfloat16, const char *flag, const char *name, hr_dtype otherwise,
-                              hr_dtype *out)
+static hr_status choose_dtype(const char *flag, const char *name, hr_dtype otherwise, hr_dtype *out)
 {
     *out = otherwise;
     if (!name || !strcmp(name, "auto")) return HR_OK;
     *out = !strcmp(name, "float32") ? HR_DTYPE_F32 : HR_DTYPE_BF16;
-    if (*out == HR_DTYPE_F32 || (bfloat16 && !strcmp(name, "bfloat16"))) return HR_OK;
-    return hr_fail(HR_INVALID_ARGUMENT, "%s %s: on this device it is auto%s or float32", flag, name,
-                   bfloat16 ? ", bfloat16" : "");
+    if (*out == HR_DTYPE_F32 || !strcmp(name, "bfloat16")) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "%s %s: it is auto, bfloat16 or float32", flag, name);
 }
 
 static hr_status resolve_dtype(hr_engine *e)
@@ -30,9 +28,8 @@ static hr_status resolve_dtype(hr_engine *e)
     bool blocks = hr_model_has_blocks(e->model), is_auto = !o->dtype || !strcmp(o->dtype, "auto");
     bool pjrt = e->device.kind == HR_DEVICE_PJRT;
     hr_dtype natural = pjrt && !blocks ? HR_DTYPE_BF16 : HR_DTYPE_F32;
-    /* only a plugin's device computes in bfloat16; any keeps keys and values in it */
-    HR_TRY(choose_dtype(pjrt, "--dtype", o->dtype, natural, &b->activation));
-    HR_TRY(choose_dtype(true, "--kv-cache-dtype", o->kv_cache_dtype, b->activation, &b->kv_dtype));
+    HR_TRY(choose_dtype("--dtype", o->dtype, natural, &b->activation));
+    HR_TRY(choose_dtype("--kv-cache-dtype", o->kv_cache_dtype, b->activation, &b->kv_dtype));
     b->rows = is_auto && blocks ? HR_ROWS_INT8_32 : HR_ROWS_FLOAT;
     return HR_OK;
 }
