@@ -1,8 +1,10 @@
 """Keys and values in fewer bits: what `--kv-cache-dtype` keeps is recorded, counted and accurate, and
 an answer stays a request's own."""
+import json
+
 import numpy as np
 import pytest
-from conftest import STEPS, Bits, generate
+from conftest import STEPS, Bits, generate, headrace
 
 import make_tiny
 
@@ -66,3 +68,24 @@ def test_the_reference_agrees(model, dtype, name, step):
     rounding = np.sqrt(np.mean((ours - whole)**2))
     assert 0 < rounding < 8 * step
     assert np.sqrt(np.mean((ours - theirs)**2)) < rounding / 4
+
+
+def test_a_context_of_32768_tokens(model, tmp_path):
+    """It plans, and what follows a long prompt is the same to the bit decoded on one thread or two."""
+    long = tmp_path / "long"
+    long.mkdir()
+    for f in model.iterdir():
+        (long / f.name).write_bytes(f.read_bytes())
+    config = json.loads((long / "config.json").read_text())
+    config["max_position_embeddings"] = 32768
+    (long / "config.json").write_text(json.dumps(config))
+    flags = ["--max-model-len", 32768, "--max-num-seqs", 2, "--max-num-batched-tokens", 512]
+    p = headrace("plan", long, "--json", *flags)
+    assert p.returncode == 0, p.stderr
+    p = json.loads(p.stdout)
+    assert p["max_model_len"] == 32768 and p["kv_blocks"] * p["block_size"] == 2 * 32768
+    ids = ",".join(str((i * i * 7 + 3 * i) % 200) for i in range(12000))
+    answers = [generate(long, "--prompt-ids", ids, "--max-tokens", 6, "--ignore-eos", "--logprobs", 4,
+                        "--temperature", 0, *flags, "--threads", n)[0] for n in (1, 2)]
+    assert len(answers[0]["choices"][0]["token_ids"]) == 6
+    assert answers[0]["choices"] == answers[1]["choices"]
