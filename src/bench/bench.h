@@ -152,6 +152,7 @@ typedef struct hr_bench_kernels_options {
     const int64_t *rows;     /* [n_rows] row counts */
     const int64_t *contexts; /* [n_contexts] keys that attention reads */
     size_t n_rows, n_contexts;
+    int best;                      /* the table tells the best run of each figure, not the median */
     int64_t peak_mib;              /* size of the largest buffer that is read for the peaks */
     double run_ms;                 /* runs of each figure take about so long together */
     double run_limit;              /* seconds: what takes longer is left out */

@@ -345,7 +345,7 @@ void hr_bench_kernels_init(hr_bench_kernels_options *o)
 
 hr_status hr_bench_kernels(const hr_bench_kernels_options *o, hr_buf *text, hr_buf *json)
 {
-    bench b = { .o = o, .result = { .rows = o->rows, .n_rows = o->n_rows } };
+    bench b = { .o = o, .result = { .rows = o->rows, .n_rows = o->n_rows, .best = o->best } };
     hr_status st = run_all(&b);
     if (!st) hr_bench_kernels_table(&b.result, text);
     if (!st) hr_bench_kernels_json(&b.result, json);

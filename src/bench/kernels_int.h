@@ -155,6 +155,7 @@ typedef struct hr_bench_kernels_result {
     hr_bench_peaks peaks;
     const int64_t *rows;
     size_t n_rows;
+    int best; /* the table tells minima */
     hr_bench_kernel *at;
     size_t n;
 } hr_bench_kernels_result;

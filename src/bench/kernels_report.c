@@ -56,19 +56,20 @@ static void label(const hr_bench_kernel *k, char to[3][LABEL])
 typedef enum cell { MS, GB_S, GOP_S, PERCENT, CELLS } cell;
 static const char *const cell_names[CELLS] = { "ms", "GB/s", "Gop/s", "% peak" };
 
-static void add_cell(const hr_bench_figure *f, cell c, hr_buf *out)
+static void add_cell(const hr_bench_figure *f, cell c, int best, hr_buf *out)
 {
     char percent[16];
+    double seconds = best ? f->best : f->seconds;
     if (!f->measured) {
         hr_buf_printf(out, "%*s", CELL, "-");
         return;
     }
     switch (c) {
-    case MS: add_number(out, f->seconds * 1e3); return;
-    case GB_S: add_number(out, f->bytes / f->seconds / 1e9); return;
-    case GOP_S: add_number(out, f->ops / f->seconds / 1e9); return;
+    case MS: add_number(out, seconds * 1e3); return;
+    case GB_S: add_number(out, f->bytes / seconds / 1e9); return;
+    case GOP_S: add_number(out, f->ops / seconds / 1e9); return;
     case PERCENT:
-        snprintf(percent, sizeof percent, "%.0f%c", 100 * f->limit_s / f->seconds,
+        snprintf(percent, sizeof percent, "%.0f%c", 100 * f->limit_s / seconds,
                  f->by_ops ? 'a' : 'm');
         hr_buf_printf(out, "%*s", CELL, percent);
         return;
@@ -83,7 +84,7 @@ static bool any_measured(const hr_bench_kernel *k, size_t from, size_t to)
     return any;
 }
 
-static void add_kernel(const hr_bench_kernel *k, size_t from, size_t to, hr_buf *out)
+static void add_kernel(const hr_bench_kernel *k, size_t from, size_t to, int best, hr_buf *out)
 {
     char names[3][LABEL];
     int line = 0;
@@ -92,7 +93,7 @@ static void add_kernel(const hr_bench_kernel *k, size_t from, size_t to, hr_buf 
         if (c > MS && !any_measured(k, from, to)) break;
         if (c == GOP_S && k->op > HR_BENCH_OP_PREFILL) continue;
         hr_buf_printf(out, "  %-11s%-7s", line < 3 ? names[line] : "", cell_names[c]);
-        for (size_t i = from; i < to; i++) add_cell(&k->at[i], (cell)c, out);
+        for (size_t i = from; i < to; i++) add_cell(&k->at[i], (cell)c, best, out);
         hr_buf_add_byte(out, '\n');
         line++;
     }
@@ -113,7 +114,7 @@ static void add_kernels(const hr_bench_kernels_result *r, size_t from, size_t to
         describe(&r->at[i], title, sizeof title);
         if (strcmp(title, before) != 0) add_heading(r, title, from, to, out);
         snprintf(before, sizeof before, "%s", title);
-        add_kernel(&r->at[i], from, to, out);
+        add_kernel(&r->at[i], from, to, r->best, out);
     }
 }
 
@@ -139,8 +140,9 @@ void hr_bench_kernels_table(const hr_bench_kernels_result *r, hr_buf *out)
         out, "%s, %d threads, kernels of %s; caches %zu KiB a core, %zu MiB shared\n%s\n\n", m->cpu,
         r->peaks.threads, hr_isa_name(r->peaks.isa), m->l2 >> 10, m->l3 >> 20, m->date);
     hr_bench_peaks_table(&r->peaks, out);
+    hr_buf_printf(out, "\n%s of the runs of each figure\n", r->best ? "The best" : "Medians");
     hr_buf_add_c(out,
-                 "\n% peak: of what reading the op's bytes (m: from memory, or from the caches "
+                 "% peak: of what reading the op's bytes (m: from memory, or from the caches "
                  "for ops between\nlinears) or its multiplications (a) would take at least\n");
     for (size_t from = 0; from < r->n_rows; from += PER_LINE)
         add_kernels(r, from, from + PER_LINE < r->n_rows ? from + PER_LINE : r->n_rows, out);

@@ -1,6 +1,7 @@
 /* What the system says of this machine, for the head of a table and for choosing sizes. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <time.h>
 
 #include "bench/kernels_int.h"
@@ -10,7 +11,8 @@ static void read_name(char *to, size_t size)
 {
     FILE *f = fopen("/proc/cpuinfo", "re");
     char line[512];
-    snprintf(to, size, "unknown processor");
+    struct utsname system;
+    snprintf(to, size, "%s", uname(&system) ? "unknown" : system.machine); /* Arm has no name */
     while (f && fgets(line, sizeof line, f)) {
         const char *colon = strchr(line, ':');
         if (!colon || strncmp(line, "model name", 10) != 0) continue;

@@ -728,7 +728,7 @@ def test_sampler_refuses(flags, word):
     assert r.returncode in (1, 2) and word in r.stderr
 
 
-KERNELS = ("--rows", "1,3", "--shapes", "96x80,256x33", "--contexts", "20", "--peak-mib", 2,
+KERNELS = ("--rows", "1,3", "--shapes", "128x80,256x33", "--contexts", "20", "--peak-mib", 2,
            "--run-ms", 1, "--threads", 2)
 INT8 = {"Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K"}
 # bits of a weight as packed, its scales over 16 columns at a time included
@@ -807,12 +807,12 @@ def test_kernels(tmp_path):
         figures = got["figures"]
         linear = [f for f in figures if f["op"] == "linear"]
         assert [(f["k"], f["format"], f["rows"]) for f in linear] == [
-            (k, form, rows) for k in (96, 256) for form in BITS for rows in (1, 3)]
+            (k, form, rows) for k in (128, 256) for form in BITS for rows in (1, 3)]
         assert [f["op"] for f in figures if f["op"] != "linear"] == [
             op for op in ("attention decode", "attention prefill", "rms_norm_q8", "gated_q8", "rope",
                           "quantise_rows", "quantise_rows") for _ in range(2)]
         for f in figures:
-            if f["op"] == "linear" and f["k"] == 96 and f["format"].endswith("_K"):
+            if f["op"] == "linear" and f["k"] == 128 and f["format"].endswith("_K"):
                 assert "block" in f["left_out"] and "ms" not in f
             else:
                 check_figure(f, ops, isa)
@@ -834,9 +834,22 @@ def test_kernels_table_shows_what_was_measured(tmp_path):
     rows = [[float(x) for x in line.split()] for line in first]
     assert rows[0] + rows[2] == pytest.approx(want[:12], rel=0.01, abs=6e-6)
     assert rows[1] + rows[3] == pytest.approx(want[12:], rel=0.01, abs=6e-6)
+    assert "Medians of" in r.stdout
     prefill = [f for f in figures if f["op"] == "attention prefill"]
     assert all(("left_out" in f) == (f["rows"] > 8) for f in prefill)
     assert "more queries than keys" in r.stdout
+
+
+def test_kernels_tells_the_best_when_asked(tmp_path):
+    file = tmp_path / "k.json"
+    r = headrace("bench", "kernels", "--rows", "2", "--shapes", "2048x512", "--formats", "f32", "--ops",
+                 "linear", "--peak-mib", 1, "--run-ms", 20, "--best", "--output-json", file)
+    f, = json.loads(file.read_text())["figures"]
+    assert f["best_ms"] < f["ms"] and "The best of" in r.stdout
+    shown = {name: float(v) for name, v in re.findall(r"(ms|GB/s|Gop/s|% peak) +([\d.]+)", r.stdout)}
+    assert shown["ms"] == pytest.approx(f["best_ms"], rel=0.01)
+    assert shown["GB/s"] == pytest.approx(f["bytes"] / f["best_ms"] / 1e6, rel=0.01)
+    assert shown["% peak"] == pytest.approx(100 * f["limit_ms"] / f["best_ms"], abs=0.51)
 
 
 def test_kernels_leaves_out_what_takes_too_long():
