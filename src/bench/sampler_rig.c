@@ -1,9 +1,9 @@
 /* The sampler's benchmark on one device: a random linear head, and its programs.
  *
- * With kernels_rig.c the only place beside the engine that compiles and executes: nothing of a model is wanted here
- * but an lm_head, and that with the sampler behind it, without it, and the sampler without a head.
- * Weights are drawn as torch's Linear draws them, uniform within 1 / sqrt(hidden), so that logits
- * are flat: the hard case of top-p. */
+ * With kernels_rig.c the only place beside the engine that compiles and executes: nothing of a
+ * model is wanted here but an lm_head, and that with the sampler behind it, without it, and the
+ * sampler without a head. Weights are drawn as torch's Linear draws them, uniform within 1 /
+ * sqrt(hidden), so that logits are flat: the hard case of top-p. */
 #include <math.h>
 #include <stdio.h>
 
