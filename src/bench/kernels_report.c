@@ -141,9 +141,8 @@ void hr_bench_kernels_table(const hr_bench_kernels_result *r, hr_buf *out)
         r->peaks.threads, hr_isa_name(r->peaks.isa), m->l2 >> 10, m->l3 >> 20, m->date);
     hr_bench_peaks_table(&r->peaks, out);
     hr_buf_printf(out, "\n%s of the runs of each figure\n", r->best ? "The best" : "Medians");
-    hr_buf_add_c(out,
-                 "% peak: of what reading the op's bytes (m: from memory, or from the caches "
-                 "for ops between\nlinears) or its multiplications (a) would take at least\n");
+    hr_buf_add_c(out, "% peak: of what reading the op's bytes (m: from memory, or from the caches "
+                      "for ops between\nlinears) or its multiplications (a) would take at least\n");
     for (size_t from = 0; from < r->n_rows; from += PER_LINE)
         add_kernels(r, from, from + PER_LINE < r->n_rows ? from + PER_LINE : r->n_rows, out);
     add_reasons(r, out);
