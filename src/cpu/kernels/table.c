@@ -109,37 +109,33 @@ static inline int64_t grain_PANELS(const hr_node *n, const int64_t *live, int32_
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define HR_K(op, items, cost, place)                                                               \
-    void hr_kernel_##op##_scalar(const hr_kernel_args *a, int64_t from, int64_t to);               \
-    void hr_kernel_##op##_avx2(const hr_kernel_args *a, int64_t from, int64_t to);                 \
-    void hr_kernel_##op##_avx512(const hr_kernel_args *a, int64_t from, int64_t to);               \
-    void hr_kernel_##op##_neon(const hr_kernel_args *a, int64_t from, int64_t to);
+/* M(path, …) for each path of this architecture that has a kernel for every op. */
+#if defined(__x86_64__)
+#define PATHS(M, ...) M(scalar, __VA_ARGS__) M(avx2, __VA_ARGS__) M(avx512, __VA_ARGS__)
+#elif defined(__aarch64__)
+#define PATHS(M, ...) M(scalar, __VA_ARGS__) M(neon, __VA_ARGS__)
+#else
+#define PATHS(M, ...) M(scalar, __VA_ARGS__)
+#endif
+#define DECLARE(isa, name)                                                                         \
+    void hr_kernel_##name##_##isa(const hr_kernel_args *a, int64_t from, int64_t to);
+
+#define HR_K(op, items, cost, place) PATHS(DECLARE, op)
 #include "cpu/kernels/kernels.def"
 #undef HR_K
+PATHS(DECLARE, linear_prep)
+PATHS(DECLARE, attention_parts)
+DECLARE(neon_dotprod, linear)
 
-#define ROW(op, isa, rule, cost, place)                                                            \
+#define ROW(isa, op, rule, cost, place)                                                            \
     [HR_ISA_##isa][HR_OP_##op] = { hr_kernel_##op##_##isa, items_##rule,     grain_##rule, cost,   \
                                    HR_PLACE_##place,       IS_OWN_ROW_##rule },
-/* Of a path that extends another: its own linear, on the other's terms. */
-#define LINEAR(isa)                                                                                \
-    [HR_ISA_##isa][HR_OP_linear] = { hr_kernel_linear_##isa, items_PANELS, grain_PANELS, 1,        \
-                                     HR_PLACE_APART,         false }
-void hr_kernel_linear_neon_dotprod(const hr_kernel_args *a, int64_t from, int64_t to);
-
 static const hr_kernel kernels[HR_ISA_COUNT][HR_OP_COUNT] = {
-#define HR_K(op, rule, cost, place) ROW(op, scalar, rule, cost, place)
+#define HR_K(op, rule, cost, place) PATHS(ROW, op, rule, cost, place)
 #include "cpu/kernels/kernels.def"
 #undef HR_K
-#if defined(__x86_64__)
-#define HR_K(op, rule, cost, place)                                                                \
-    ROW(op, avx2, rule, cost, place) ROW(op, avx512, rule, cost, place)
-#include "cpu/kernels/kernels.def"
-#undef HR_K
-#elif defined(__aarch64__)
-#define HR_K(op, rule, cost, place) ROW(op, neon, rule, cost, place)
-#include "cpu/kernels/kernels.def"
-#undef HR_K
-    LINEAR(neon_dotprod),
+#if defined(__aarch64__)
+    ROW(neon_dotprod, linear, PANELS, 1, APART)
 #endif
 };
 
@@ -148,31 +144,23 @@ static const hr_isa extends[HR_ISA_COUNT] = {
     [HR_ISA_neon_dotprod] = HR_ISA_neon,
 };
 
-/* linear_prep is no op of the graph: the plan puts it before the linears that share its rows. Its
- * node is theirs. */
-#define PREP(isa)                                                                                  \
-    [HR_ISA_##                                                                                     \
-        isa] = { hr_kernel_linear_prep_##isa, items_ROWS, grain_ROWS, 1, HR_PLACE_APART, false }
-void hr_kernel_linear_prep_scalar(const hr_kernel_args *a, int64_t from, int64_t to);
-void hr_kernel_linear_prep_avx2(const hr_kernel_args *a, int64_t from, int64_t to);
-void hr_kernel_linear_prep_avx512(const hr_kernel_args *a, int64_t from, int64_t to);
-void hr_kernel_linear_prep_neon(const hr_kernel_args *a, int64_t from, int64_t to);
-static const hr_kernel linear_prep[HR_ISA_COUNT] = {
-    PREP(scalar),
-#if defined(__x86_64__)
-    PREP(avx2),
-    PREP(avx512),
-#elif defined(__aarch64__)
-    PREP(neon),
-#endif
-};
+static const hr_kernel *of_path(const hr_kernel *by_path, hr_isa isa)
+{
+    return by_path[isa].fn ? &by_path[isa] : &by_path[extends[isa]];
+}
+
+/* Two that are no ops of the graph: the plan puts them before those that read what they leave, and
+ * their node is theirs. */
+#define BEFORE(isa, name, ...) [HR_ISA_##isa] = { .fn = hr_kernel_##name##_##isa, __VA_ARGS__ },
 
 const hr_kernel *hr_kernel_linear_prep(hr_isa isa)
 {
-    return linear_prep[isa].fn ? &linear_prep[isa] : &linear_prep[extends[isa]];
+    static const hr_kernel by_path[HR_ISA_COUNT] = { PATHS(BEFORE, linear_prep, .items = items_ROWS,
+                                                           .grain = grain_ROWS, .cost = 1) };
+    return of_path(by_path, isa);
 }
 
-/* Nor is attention_parts. An item is one range of a request for one key head. */
+/* An item is one range of a request for one key head. */
 static int64_t items_of_parts(const hr_kernel_args *a)
 {
     hr_attention_split s = { .request = -1 };
@@ -181,28 +169,11 @@ static int64_t items_of_parts(const hr_kernel_args *a)
     return ranges * a->node->in[1]->shape.dim[2];
 }
 
-#define PARTS(isa)                                                                                 \
-    [HR_ISA_##isa] = { .fn = hr_kernel_attention_parts_##isa,                                      \
-                       .grain = grain_ONE,                                                         \
-                       .cost = 1,                                                                  \
-                       .items_held = items_of_parts }
-void hr_kernel_attention_parts_scalar(const hr_kernel_args *a, int64_t from, int64_t to);
-void hr_kernel_attention_parts_avx2(const hr_kernel_args *a, int64_t from, int64_t to);
-void hr_kernel_attention_parts_avx512(const hr_kernel_args *a, int64_t from, int64_t to);
-void hr_kernel_attention_parts_neon(const hr_kernel_args *a, int64_t from, int64_t to);
-static const hr_kernel attention_parts[HR_ISA_COUNT] = {
-    PARTS(scalar),
-#if defined(__x86_64__)
-    PARTS(avx2),
-    PARTS(avx512),
-#elif defined(__aarch64__)
-    PARTS(neon),
-#endif
-};
-
 const hr_kernel *hr_kernel_attention_parts(hr_isa isa)
 {
-    return attention_parts[isa].fn ? &attention_parts[isa] : &attention_parts[extends[isa]];
+    static const hr_kernel by_path[HR_ISA_COUNT] = { PATHS(
+        BEFORE, attention_parts, .grain = grain_ONE, .cost = 1, .items_held = items_of_parts) };
+    return of_path(by_path, isa);
 }
 
 const hr_kernel *hr_kernel_lookup(hr_op op, hr_isa isa)
