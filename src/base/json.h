@@ -41,6 +41,10 @@ HR_MUST_USE hr_status hr_json_parse(hr_str text, const hr_json_limits *limits, h
 /* Member by name; NULL when absent or `object` is not an object (NULL included). Linear. */
 const hr_json *hr_json_get(const hr_json *object, const char *key);
 
+/* INVALID_ARGUMENT names the first member of an object that is none of `known` [n]. */
+HR_MUST_USE hr_status hr_json_check_members(const hr_json *object, const char *const *known,
+                                            size_t n);
+
 /* Typed reads; `what` names the value in the message ("config.json: rope_theta").
  * Integers accept 16.0 and 1e3, refuse 1.5; out of range → OUT_OF_RANGE. */
 HR_MUST_USE hr_status hr_json_to_i64(const hr_json *v, const char *what, int64_t *out);

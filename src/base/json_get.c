@@ -21,6 +21,17 @@ const hr_json *hr_json_get(const hr_json *object, const char *key)
     return NULL;
 }
 
+hr_status hr_json_check_members(const hr_json *object, const char *const *known, size_t n)
+{
+    for (size_t i = 0; i < object->count; i++) {
+        hr_str key = object->items[i].key;
+        bool found = false;
+        for (size_t k = 0; k < n; k++) found |= hr_str_eq_c(key, known[k]);
+        if (!found) return hr_fail(HR_INVALID_ARGUMENT, "unknown member \"%.*s\"", HR_STR_ARG(key));
+    }
+    return HR_OK;
+}
+
 static hr_status wrong_type(const hr_json *v, const char *what, const char *wanted)
 {
     static const char *const names[] = { "null",     "false",    "true",     "a number",

@@ -59,14 +59,10 @@ static hr_status parse_list(const hr_json *object, const char *key, int64_t limi
 
 static hr_status check_keys(const hr_json *object)
 {
+    static const char *const known[] = { "tokens", "requests" };
     if (object->type != HR_JSON_OBJECT)
         return hr_fail(HR_INVALID_ARGUMENT, "not an object of \"tokens\" and \"requests\"");
-    for (size_t i = 0; i < object->count; i++) {
-        hr_str key = object->items[i].key;
-        if (!hr_str_eq_c(key, "tokens") && !hr_str_eq_c(key, "requests"))
-            return hr_fail(HR_INVALID_ARGUMENT, "unknown member \"%.*s\"", HR_STR_ARG(key));
-    }
-    return HR_OK;
+    return hr_json_check_members(object, known, sizeof known / sizeof *known);
 }
 
 hr_status hr_buckets_parse(hr_str json, int64_t max_tokens, int64_t max_requests,

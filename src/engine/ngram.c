@@ -39,14 +39,7 @@ static hr_status check_members(const hr_json *object)
     if (object->type != HR_JSON_OBJECT)
         return hr_fail(HR_INVALID_ARGUMENT, "not a JSON object like {\"method\": \"ngram\", "
                                             "\"num_speculative_tokens\": 5}");
-    for (size_t i = 0; i < object->count; i++) {
-        hr_str key = object->items[i].key;
-        bool found = false;
-        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-            found |= hr_str_eq_c(key, known[k]);
-        if (!found) return hr_fail(HR_INVALID_ARGUMENT, "unknown member \"%.*s\"", HR_STR_ARG(key));
-    }
-    return HR_OK;
+    return hr_json_check_members(object, known, sizeof known / sizeof *known);
 }
 
 static hr_status check_method(const hr_json *object)
