@@ -32,10 +32,9 @@ def score(model, isa, *more):
 
 
 def figures(golden, chosen, tops):
-    """Relative difference of perplexity, top-1 agreement, mean KL over the golden's 64 likeliest
-    tokens and one bucket for the rest."""
-    ours, theirs = math.exp(-chosen.mean()), math.exp(
-        -golden["logprob"][:len(chosen)].mean(dtype=np.float64))
+    """Relative difference of perplexity and its standard error, top-1 agreement, mean KL over the
+    golden's 64 likeliest tokens and one bucket for the rest."""
+    less = golden["logprob"][:len(chosen)].astype(np.float64) - chosen
     agree, kl = [], []
     for s, row in enumerate(tops):
         for p, top in enumerate(row):
@@ -46,32 +45,36 @@ def figures(golden, chosen, tops):
             a = np.append(np.exp(lp), max(1 - np.exp(lp).sum(), 1e-9))
             b = np.append(q, max(1 - q.sum(), 1e-9))
             kl.append(float((a * np.log(a / b)).sum()))
-    return ours / theirs - 1, float(np.mean(agree)), float(np.mean(kl))
+    error = float(less.std() / math.sqrt(less.size))
+    return math.expm1(less.mean()), error, float(np.mean(agree)), float(np.mean(kl))
 
 
 def compare(name, scores):
-    """(golden, relative perplexity, top-1, mean KL) for each golden; prints them."""
+    """(golden, relative perplexity, its standard error, top-1, mean KL) for each golden; prints
+    them."""
     for source, golden in GOLDENS.items():
-        perplexity, top1, kl = figures(golden, *scores)
-        print(f"figure: SmolLM2 {name} against {source}: perplexity {perplexity:+.4%}, "
+        perplexity, error, top1, kl = figures(golden, *scores)
+        print(f"figure: SmolLM2 {name} against {source}: perplexity {perplexity:+.4%} "
+              f"(standard error {error:.4%}), "
               f"top-1 {top1:.2%}, mean KL {kl:.6f}")
-        yield source, perplexity, top1, kl
+        yield source, perplexity, error, top1, kl
 
 
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_float_activations(smollm2, isa):
     scores = score(smollm2, isa, "--dtype", "float32")
-    for source, perplexity, top1, _ in compare(f"float32 activations, {isa}", scores):
+    for source, perplexity, _, top1, _ in compare(f"float32 activations, {isa}", scores):
         assert abs(perplexity) <= 0.001 and top1 >= 0.995, source
 
 
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_8_bit_activations(smollm2, isa):
     scores = score(smollm2, isa)
-    for source, perplexity, top1, kl in compare(f"8-bit activations, {isa}", scores):
-        # A last bit of attention moves 8-bit steps; which way perplexity goes then is chance, of a
-        # size that KL bounds: 0.71 % was met on avx2, at a KL of 0.0026.
-        assert abs(perplexity) <= 0.01 and top1 >= 0.96 and kl <= 0.005, source
+    for source, perplexity, error, top1, kl in compare(f"8-bit activations, {isa}", scores):
+        # Half a per cent, beyond what 2,000 tokens can tell: a last bit anywhere moves steps of the
+        # 8-bit rows, and with them perplexity by a standard error of 0.2 %, either way.
+        assert abs(perplexity) <= min(0.005 + 2 * error, 0.01), source
+        assert top1 >= 0.96 and kl <= 0.005, source
 
 
 def test_goldens_agree():
