@@ -2,7 +2,7 @@
 """Builds and runs every test; ends with one line: N passed, N failed, N skipped.
 
     tests/run.py fast   build, lint, unit tests
-    tests/run.py all    also kernels, conformance, sanitizers, end-to-end tests on every
+    tests/run.py all    also kernels, conformance, sanitizers, fuzzing, end-to-end tests on every
                         instruction set this machine has
 Sums the counts of all runners (cmocka, pytest, the lint scripts); a runner that ends badly without
 naming a failed test counts as one. The exit status is the verdict.
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from xml.etree import ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -214,15 +215,62 @@ def devices(totals):
                    {**env, "HEADRACE_BED_PAIR": "1"})
 
 
+SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
+              "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
+FUZZ_SECONDS = 10  # a target; longer by hand: build/fuzz/fuzz_jinja -max_total_time=600 FOLDER
+
+
+def fuzz_targets():
+    return sorted(p.stem for p in (ROOT / "tests/fuzz").glob("fuzz_*.c"))
+
+
+def corpus(target):
+    """tests/fuzz/corpus/<what>: seeds, and every input that once found something."""
+    return [str(p) for p in sorted((ROOT / "tests/fuzz/corpus" / target[5:]).iterdir())]
+
+
+def replay(totals):
+    """The corpus through every target, for a compiler without libFuzzer."""
+    for target in fuzz_targets():
+        check(totals, f"asan {target}, the corpus", [f"build/asan/{target}", *corpus(target)],
+              SANITIZERS)
+
+
+def fuzz_one(target):
+    work, found = ROOT / "build/fuzz/work" / target, ROOT / "build/fuzz/found" / target
+    for folder in (work, found):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    words = ROOT / "tests/fuzz" / f"{target[5:]}.dict"
+    return run([f"build/fuzz/{target}", f"-max_total_time={FUZZ_SECONDS}", "-timeout=5",
+                "-max_len=4096", "-rss_limit_mb=1024", f"-artifact_prefix={found}/",
+                *([f"-dict={words}"] if words.exists() else []), str(work),
+                f"tests/fuzz/corpus/{target[5:]}"], SANITIZERS, timeout=120)
+
+
+def fuzz(totals):
+    heading(f"fuzzing, {FUZZ_SECONDS} s a target")
+    if not shutil.which("clang-14"):
+        totals.skips += [f"{t}: clang-14 is not installed" for t in fuzz_targets()]
+        return
+    if not build(totals, "fuzz", ["fuzz"]):
+        return
+    with ThreadPoolExecutor(int(JOBS)) as pool:
+        for target, (code, out) in zip(fuzz_targets(), pool.map(fuzz_one, fuzz_targets())):
+            runs = re.search(r"Done (\d+) runs", out)
+            if code or not runs:
+                print(out[-4000:])
+            totals.add(f"{target}, {runs[1] if runs else 'no'} inputs", int(not code), int(code != 0))
+
+
 def sanitizers(totals):
     everything = [n for k in ("unit", "kernels", "conformance") for n in c_tests(k)]
-    if build(totals, "asan", ["headrace", *everything]):
+    if build(totals, "asan", ["headrace", "fuzz", *everything]):
         heading("address and undefined-behaviour sanitizers")
-        env = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
-               "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1", "HEADRACE_SANITIZED": "1",
-               **NO_PLUGINS}
+        env = {**SANITIZERS, "HEADRACE_SANITIZED": "1", **NO_PLUGINS}
         for name in everything:
             cmocka(totals, f"asan {name}", [f"build/asan/{name}"], env)
+        replay(totals)
         pytest(totals, "asan pytest", ["tests/e2e", "-m", "sanitize"],
                {**env, "HEADRACE_BIN": "build/asan/headrace"})
     threaded = [n for n in c_tests("unit") if re.search("pool|plan|queue|engine|api|sync|prefix|preempt|processor|pjrt_cache", n)]
@@ -248,6 +296,7 @@ def main(mode):
             devices(totals)
     if mode == "all":
         sanitizers(totals)
+        fuzz(totals)
     for skip in totals.skips:
         print(f"skipped: {skip}")
     for name in totals.failures:

@@ -166,6 +166,7 @@ tests() {
     need_program g++ g++
     need_program git git
     need_program clang-format clang-format
+    need clang-14 libclang-rt-14-dev # libFuzzer
     need_program curl curl
     need_program openssl openssl
     need_program chromium-headless-shell chromium-headless-shell
