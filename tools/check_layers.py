@@ -22,7 +22,7 @@ ROOMS = {
     "engine": ["backend", "model", "sampler", "text", "cpu", "ref", "pjrt"],
     "server": ["engine", "text"],
     "bench": ["engine"],
-    "eval": ["engine"],
+    "eval": ["bench"],
     "cli": ["engine", "server", "bench", "eval"],
 }
 # The engine creates backends by name (devices.c) and speaks to them through backend.h ever after.

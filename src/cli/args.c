@@ -15,6 +15,7 @@
 #define TARGET_SAMPLING headrace_sampling
 #define TARGET_SERVER   hr_server_options
 #define TARGET_BENCH    hr_cli_bench
+#define TARGET_EVAL     hr_cli_eval
 #define TARGET_COMMAND  hr_cli_command
 
 static const hr_cli_flag flags[] = {
@@ -188,6 +189,7 @@ static void *target_of(hr_args *a, hr_cli_flag_target t)
     case HR_ARGS_OPTIONS: return &a->options;
     case HR_ARGS_SERVER: return &a->server;
     case HR_ARGS_BENCH: return &a->bench;
+    case HR_ARGS_EVAL: return &a->eval;
     case HR_ARGS_COMMAND: return &a->own;
     case HR_ARGS_SAMPLING: break; /* needs the model's defaults first */
     }
@@ -253,6 +255,8 @@ hr_status hr_args_parse(int argc, char **argv, unsigned command, const char *pro
     hr_bench_engine_init(&out->bench.engine);
     out->bench.sampler.num_runs = 40;
     hr_bench_kernels_init(&out->bench.kernels);
+    hr_eval_gsm8k_init(&out->eval.gsm8k);
+    out->eval.top = 256;
     const char *check = getenv("HEADRACE_CHECK_RECOMPILATION");
     if (!check) check = getenv("VLLM_XLA_CHECK_RECOMPILATION");
     out->options.check_recompilation = check && !strcmp(check, "1");

@@ -6,6 +6,7 @@
 
 #include "base/str.h"
 #include "bench/bench.h"
+#include "eval/eval.h"
 #include "headrace/headrace.h"
 #include "server/server.h"
 
@@ -27,6 +28,9 @@ enum {
     HR_CLI_BENCH_SAMPLER = 8192,
     HR_CLI_REPLAY = 16384,
     HR_CLI_BENCH_KERNELS = 32768,
+    HR_CLI_EVAL_PERPLEXITY = 1 << 20,
+    HR_CLI_EVAL_KL = 1 << 21,
+    HR_CLI_EVAL_GSM8K = 1 << 22,
 };
 
 typedef enum hr_cli_flag_kind {
@@ -45,13 +49,14 @@ typedef enum hr_cli_flag_kind {
     HR_FLAG_BIAS,   /* hr_cli_bias: 15:-5,220:1.5 */
 } hr_cli_flag_kind;
 
-/* Which struct a flag writes to: those of headrace.h, the server's, the benchmarks', or the
- * command's own. */
+/* Which struct a flag writes to: those of headrace.h, the server's, the benchmarks', the
+ * evaluations', or the command's own. */
 typedef enum hr_cli_flag_target {
     HR_ARGS_OPTIONS,
     HR_ARGS_SAMPLING,
     HR_ARGS_SERVER,
     HR_ARGS_BENCH,
+    HR_ARGS_EVAL,
     HR_ARGS_COMMAND
 } hr_cli_flag_target;
 
@@ -93,6 +98,15 @@ typedef struct hr_cli_bench {
     int save_result, no_progress, one_run;
 } hr_cli_bench;
 
+/* Evaluations; the server they may ask is bench.serve's. */
+typedef struct hr_cli_eval {
+    hr_eval_text_options text;
+    hr_eval_gsm8k_options gsm8k;
+    headrace_options reference; /* model, dtype and KV cache dtype; the rest is the target's */
+    const char *file, *reference_url;
+    int64_t top;
+} hr_cli_eval;
+
 typedef struct hr_cli_flag {
     const char *name;  /* "--max-tokens" */
     const char *value; /* "N" in help; NULL = takes none */
@@ -113,6 +127,7 @@ typedef struct hr_args {
     headrace_options options;
     hr_server_options server;
     hr_cli_bench bench;
+    hr_cli_eval eval;
     hr_cli_command own;
     struct hr_typed {
         const hr_cli_flag *flag;

@@ -10,48 +10,7 @@
 
 #include "base/file.h"
 #include "base/sync.h"
-#include "cli/cli.h"
-
-/* ---- progress -------------------------------------------------------------------------------- */
-
-/* On a terminal a bar that is drawn over itself, elsewhere a line now and then. */
-typedef struct progress {
-    int terminal;
-    double shown; /* seconds, when it was shown last */
-} progress;
-
-#define BAR_WIDTH  30
-#define BAR_EVERY  0.1
-#define LINE_EVERY 10.0
-
-static void draw_bar(const hr_bench_progress *p)
-{
-    char bar[BAR_WIDTH + 1];
-    size_t full = p->total ? p->done * BAR_WIDTH / p->total : 0;
-    for (size_t i = 0; i < BAR_WIDTH; i++) bar[i] = i < full ? '#' : '.';
-    bar[BAR_WIDTH] = '\0';
-    double left = p->done ? p->seconds / (double)p->done * (double)(p->total - p->done) : 0;
-    fprintf(stderr, "\r[%s] %zu/%zu %s, %.0f s, %.0f s left", bar, p->done, p->total, p->what,
-            p->seconds, left);
-    if (p->output_tokens && p->seconds > 0)
-        fprintf(stderr, ", %.1f tok/s", (double)p->output_tokens / p->seconds);
-    if (p->failed) fprintf(stderr, ", %zu failed", p->failed);
-    fputs(p->done == p->total ? "\x1b[K\n" : "\x1b[K", stderr);
-}
-
-static void show(progress *s, const hr_bench_progress *p)
-{
-    double every = s->terminal ? BAR_EVERY : LINE_EVERY;
-    if (p->done < p->total && p->seconds - s->shown < every) return;
-    s->shown = p->seconds;
-    if (s->terminal) draw_bar(p);
-    else if (p->failed)
-        fprintf(stderr, "headrace: %zu of %zu %s done, %zu failed, %.1f s\n", p->done, p->total,
-                p->what, p->failed, p->seconds);
-    else
-        fprintf(stderr, "headrace: %zu of %zu %s done, %.1f s\n", p->done, p->total, p->what,
-                p->seconds);
-}
+#include "cli/progress.h"
 
 /* ---- sampling flags -------------------------------------------------------------------------- */
 
@@ -95,11 +54,6 @@ void hr_cli_fill_http(hr_args *a)
 }
 
 /* ---- bench serve ----------------------------------------------------------------------------- */
-
-static void on_requests(void *context, const hr_bench_progress *p)
-{
-    show(context, p);
-}
 
 /* The words after --goodput, one text. */
 static hr_status join(hr_args *a, const hr_cli_list *words, const char **out)
@@ -170,12 +124,12 @@ static int print_serve(hr_args *a, const hr_bench_serve_result *r)
 int hr_cli_bench_serve(hr_args *a)
 {
     if (a->bench.from_result) return print_saved(a) ? hr_cli_complain() : 0;
-    progress shown = { .terminal = isatty(STDERR_FILENO) };
+    hr_progress shown = hr_progress_begin();
     hr_bench_serve_options *o = &a->bench.serve;
     hr_buf sampling = { 0 };
     hr_tokenizer *t = NULL;
     hr_bench_serve_result r = { 0 };
-    if (!a->bench.no_progress) o->progress = on_requests;
+    if (!a->bench.no_progress) o->progress = hr_progress_show;
     o->context = &shown;
     hr_status st = fill_serve(a, &sampling, &t);
     if (!st) st = hr_bench_serve(o, &r);
@@ -190,12 +144,12 @@ int hr_cli_bench_serve(hr_args *a)
 
 typedef struct engine_bench {
     hr_args *args;
-    progress shown;
+    hr_progress shown;
 } engine_bench;
 
 static void on_runs(void *context, const hr_bench_progress *p)
 {
-    show(&((engine_bench *)context)->shown, p);
+    hr_progress_show(&((engine_bench *)context)->shown, p);
 }
 
 static hr_status apply_sampling(void *context, headrace_sampling *s)
@@ -207,7 +161,7 @@ static void fill_engine(engine_bench *e, int64_t warmups, int64_t runs)
 {
     hr_args *a = e->args;
     hr_bench_engine_options *o = &a->bench.engine;
-    e->shown.terminal = isatty(STDERR_FILENO);
+    e->shown = hr_progress_begin();
     a->options.model = a->model;
     a->options.log = hr_cli_log;
     a->options.log_context = a;
@@ -220,27 +174,12 @@ static void fill_engine(engine_bench *e, int64_t warmups, int64_t runs)
     if (o->num_runs < 0) o->num_runs = runs;
 }
 
-static int finish(const hr_args *a, hr_status st, hr_buf *text, hr_buf *json)
-{
-    const char *path = a->bench.output_json;
-    if (!st && path) {
-        hr_buf_add_byte(json, '\n');
-        st = hr_file_write_atomic(path, hr_buf_str(json));
-        json->n -= 1;
-    }
-    if (!st && a->own.json) puts(hr_buf_c(json));
-    else if (!st) fputs(hr_buf_c(text), stdout);
-    hr_buf_deinit(text);
-    hr_buf_deinit(json);
-    return st ? hr_cli_complain() : 0;
-}
-
 int hr_cli_bench_throughput(hr_args *a)
 {
     engine_bench e = { .args = a };
     hr_buf text = { 0 }, json = { 0 };
     fill_engine(&e, 0, 1);
-    return finish(a, hr_bench_throughput(&a->bench.engine, &text, &json), &text, &json);
+    return hr_cli_finish(a, hr_bench_throughput(&a->bench.engine, &text, &json), &text, &json);
 }
 
 int hr_cli_bench_latency(hr_args *a)
@@ -249,7 +188,7 @@ int hr_cli_bench_latency(hr_args *a)
     hr_buf text = { 0 }, json = { 0 };
     fill_engine(&e, 10, 30);
     a->bench.engine.engine.enable_prefix_caching = 0; /* the same prompts run after run */
-    return finish(a, hr_bench_latency(&a->bench.engine, &text, &json), &text, &json);
+    return hr_cli_finish(a, hr_bench_latency(&a->bench.engine, &text, &json), &text, &json);
 }
 
 /* ---- bench startup --------------------------------------------------------------------------- */
@@ -300,14 +239,14 @@ int hr_cli_bench_startup(hr_args *a)
     hr_status st = own_arguments(&a->arena, &arguments, &argv);
     if (!st) st = hr_bench_startup(&a->bench.engine, argv, &text, &json);
     hr_buf_deinit(&arguments);
-    return finish(a, st, &text, &json);
+    return hr_cli_finish(a, st, &text, &json);
 }
 
 /* ---- bench sampler --------------------------------------------------------------------------- */
 
 int hr_cli_bench_sampler(hr_args *a)
 {
-    progress shown = { .terminal = isatty(STDERR_FILENO) };
+    hr_progress shown = hr_progress_begin();
     hr_cli_bench *b = &a->bench;
     hr_bench_sampler_options *o = &b->sampler;
     hr_buf text = { 0 }, json = { 0 };
@@ -318,23 +257,23 @@ int hr_cli_bench_sampler(hr_args *a)
     o->n_vocab_sizes = b->vocab_sizes.n;
     o->batch_sizes = b->batch_sizes.at;
     o->n_batch_sizes = b->batch_sizes.n;
-    if (!b->no_progress) o->progress = on_requests;
+    if (!b->no_progress) o->progress = hr_progress_show;
     o->context = &shown;
-    return finish(a, hr_bench_sampler(o, &text, &json), &text, &json);
+    return hr_cli_finish(a, hr_bench_sampler(o, &text, &json), &text, &json);
 }
 
 /* ---- bench kernels --------------------------------------------------------------------------- */
 
 int hr_cli_bench_kernels(hr_args *a)
 {
-    progress shown = { .terminal = isatty(STDERR_FILENO) };
+    hr_progress shown = hr_progress_begin();
     hr_cli_bench *b = &a->bench;
     hr_bench_kernels_options *o = &b->kernels;
     hr_buf text = { 0 }, json = { 0 };
     o->engine = a->options;
     if (b->rows.n) o->rows = b->rows.at, o->n_rows = b->rows.n;
     if (b->contexts.n) o->contexts = b->contexts.at, o->n_contexts = b->contexts.n;
-    if (!b->no_progress) o->progress = on_requests;
+    if (!b->no_progress) o->progress = hr_progress_show;
     o->context = &shown;
-    return finish(a, hr_bench_kernels(o, &text, &json), &text, &json);
+    return hr_cli_finish(a, hr_bench_kernels(o, &text, &json), &text, &json);
 }

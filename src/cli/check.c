@@ -209,6 +209,34 @@ static hr_status check_client(const hr_args *a)
     return HR_OK;
 }
 
+/* A model here or a server there, and what to look at. */
+static hr_status check_eval(const hr_args *a)
+{
+    const hr_cli_eval *e = &a->eval;
+    bool server = a->bench.serve.http.base_url;
+    if (!a->model == !server)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       server ? "MODEL or --base-url, not both"
+                              : "which model? headrace %s MODEL …, or "
+                                "--base-url URL",
+                       a->program);
+    if (a->command == HR_CLI_EVAL_GSM8K) return HR_OK;
+    if (!e->file)
+        return hr_fail(HR_INVALID_ARGUMENT, "which text? --file FILE; - is standard input");
+    const headrace_options *r = &e->reference;
+    bool other = r->model || r->dtype || r->kv_cache_dtype || e->reference_url;
+    if (a->command == HR_CLI_EVAL_KL && !other)
+        return hr_fail(HR_INVALID_ARGUMENT, "what to compare with? --reference MODEL, "
+                                            "--reference-dtype NAME or --reference-url URL");
+    if (e->reference_url && (r->model || r->dtype || r->kv_cache_dtype))
+        return hr_fail(HR_INVALID_ARGUMENT, "--reference-url is a server's model: it takes no "
+                                            "other --reference flag");
+    if (server && !r->model && !e->reference_url && other)
+        return hr_fail(HR_INVALID_ARGUMENT, "--reference-dtype needs --reference MODEL beside "
+                                            "--base-url");
+    return HR_OK;
+}
+
 hr_status hr_args_check(hr_args *a)
 {
     HR_TRY(check_log_level(a));
@@ -228,6 +256,8 @@ hr_status hr_args_check(hr_args *a)
     if (a->command == HR_CLI_BENCH_KERNELS && a->model)
         return hr_fail(HR_INVALID_ARGUMENT, "'%s': bench kernels takes no model", a->model);
     if (a->command & (HR_CLI_CHAT | HR_CLI_COMPLETE)) HR_TRY(check_client(a));
+    if (a->command & (HR_CLI_EVAL_PERPLEXITY | HR_CLI_EVAL_KL | HR_CLI_EVAL_GSM8K))
+        HR_TRY(check_eval(a));
     HR_TRY(check_choices(a));
     return check_companions(a);
 }

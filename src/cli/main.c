@@ -109,6 +109,23 @@ static const command commands[] = {
       "reaches:\n\n"
       "  headrace bench kernels --ops linear --formats i8c,q8_0 --shapes 896x9728 "
       "--rows 1,8,64,512\n\n" },
+    { "eval perplexity", HR_CLI_EVAL_PERPLEXITY, hr_cli_eval_perplexity,
+      "how well a model predicts a text",
+      "usage: headrace eval perplexity MODEL --file FILE [flags]\n"
+      "       headrace eval perplexity --base-url URL --file FILE [flags]\n\n"
+      "exp of the mean negative log-probability of the text's tokens, in overlapping "
+      "windows.\n\n" },
+    { "eval kl", HR_CLI_EVAL_KL, hr_cli_eval_kl, "how far two models' predictions are apart",
+      "usage: headrace eval kl MODEL --reference MODEL --file FILE [flags]\n"
+      "       headrace eval kl MODEL --reference-dtype float32 --file FILE [flags]\n\n"
+      "Mean KL divergence from the reference, agreement of the likeliest token, and the text's\n"
+      "perplexity under both. One model is loaded after the other.\n\n" },
+    { "eval gsm8k", HR_CLI_EVAL_GSM8K, hr_cli_eval_gsm8k, "grade-school arithmetic, step by step",
+      "usage: headrace eval gsm8k MODEL --data test.jsonl --fewshot train.jsonl [flags]\n"
+      "       headrace eval gsm8k --base-url URL --data test.jsonl --fewshot train.jsonl "
+      "[flags]\n\n"
+      "Greedy answers to GSM8K's questions, with lm-evaluation-harness's prompt, filters and "
+      "standard error.\nThe data: github.com/openai/grade-school-math, MIT licence.\n\n" },
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
@@ -141,6 +158,7 @@ static int unknown_command(const char *name)
     for (size_t i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
     const char *nearest = hr_str_nearest(name, names, N_COMMANDS);
     if (!strcmp(name, "bench ")) fputs("headrace: which benchmark?\n", stderr);
+    else if (!strcmp(name, "eval ")) fputs("headrace: which evaluation?\n", stderr);
     else
         fprintf(stderr, "headrace: unknown command %s%s%s%s\n", name,
                 nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
@@ -201,5 +219,6 @@ int main(int argc, char **argv)
         if (!strcmp(name, commands[i].name)) return run(&commands[i], argc - 2, argv + 2);
         if (!strcmp(both, commands[i].name)) return run(&commands[i], argc - 3, argv + 3);
     }
-    return unknown_command(strcmp(name, "bench") ? name : both);
+    bool family = !strcmp(name, "bench") || !strcmp(name, "eval");
+    return unknown_command(family ? both : name);
 }

@@ -145,7 +145,7 @@ def test_smollm2_says_the_same(smollm2, tmp_path):
     """Greedy answers to what 50 questions begin with, beside the native ones. Two float32 computations
     of this model agree to 1e-3 in any log-probability (test_smollm2.py holds two from outside to
     that), so that an answer may take another way only where two tokens lie within 2e-3."""
-    lines = (ROOT / "tests/data/gsm8k/test-60.jsonl").read_text().splitlines()[:50]
+    lines = (ROOT / "tests/data/gsm8k/test.jsonl").read_text().splitlines()[:50]
     buckets = tmp_path / "buckets.json"
     buckets.write_text(json.dumps({"tokens": [64, 256], "requests": [64]}))
     prompts = [a for line in lines for a in ("-p", json.loads(line)["question"][:120])]
