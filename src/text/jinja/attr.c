@@ -71,6 +71,7 @@ static hr_status attribute(hr_jinterp *it, hr_jval of, hr_str name, hr_jval *out
         if (hr_str_eq_c(name, "list")) *out = of.as.l->items[1];
     }
     if (of.kind == HR_J_CYCLER && hr_str_eq_c(name, "current")) *out = of.as.g->items[of.as.g->at];
+    if (of.kind == HR_J_FUNCTION) HR_TRY(hr_jinja_dict_attr(it, of, name, out));
     const hr_jfunction *method = out->kind ? NULL : hr_jinja_find_method(of, name);
     return method ? hr_jinja_bind(it, method, of, out) : HR_OK;
 }
@@ -104,8 +105,9 @@ static hr_status item(hr_jinterp *it, hr_jval of, hr_jval index, hr_jval *out)
     else if (of.kind != HR_J_STR) *out = of.as.l->items[i];
     else {
         HR_TRY(hr_jinja_step(it, of.as.s->chars == of.as.s->n ? 1 : of.as.s->n / 16));
-        return hr_jinja_substring(it, of.as.s, hr_jinja_offset(of.as.s, i),
-                                  hr_jinja_offset(of.as.s, i + 1), out);
+        HR_TRY(hr_jinja_substring(it, of.as.s, hr_jinja_offset(of.as.s, i),
+                                  hr_jinja_offset(of.as.s, i + 1), out));
+        return of.as.s->markup ? hr_jinja_as_markup(it, *out, out) : HR_OK;
     }
     return HR_OK;
 }
@@ -252,7 +254,10 @@ hr_status hr_jinja_slice(hr_jinterp *it, hr_jval of, hr_jval start, hr_jval stop
         return hr_jinja_fail(it, "'%s' object is not subscriptable", hr_jinja_type_name(of));
     hr_jinja_length(of, &n);
     HR_TRY(plan(it, n, (hr_jval[3]){ start, stop, step }, &w));
-    if (of.kind == HR_J_STR) return slice_string(it, of.as.s, &w, out);
+    if (of.kind == HR_J_STR) {
+        HR_TRY(slice_string(it, of.as.s, &w, out));
+        return of.as.s->markup ? hr_jinja_as_markup(it, *out, out) : HR_OK;
+    }
     if (of.kind == HR_J_RANGE) return slice_range(it, of.as.r, &w, out);
     hr_jval *items;
     HR_TRY(hr_jinja_alloc(it, w.n, sizeof *items, &items));

@@ -71,8 +71,7 @@ static hr_status call_joiner(hr_jinterp *it, hr_jgenerator *g, hr_jval *out)
 static hr_status dispatch(hr_jinterp *it, hr_jval callee, const hr_jargs *args, hr_jval *out)
 {
     switch ((hr_jkind)callee.kind) {
-    case HR_J_FUNCTION:
-        return hr_jinja_apply(it, callee.as.fn->function, callee.as.fn->self, args, out);
+    case HR_J_FUNCTION: return hr_jinja_call_method(it, callee.as.fn, args, out);
     case HR_J_MACRO: return hr_jinja_macro_call(it, callee.as.macro, args, out);
     case HR_J_LOOP: return hr_jinja_loop_call(it, callee.as.loop, args, out);
     case HR_J_JOINER:

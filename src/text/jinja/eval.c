@@ -213,7 +213,7 @@ hr_status hr_jinja_eval_filter(hr_jinterp *it, const hr_jnode *n, const hr_jval 
     HR_TRY(hr_jinja_eval_args(it, n, NULL, &args));
     it->line = n->line;
     if (!n->filter) return hr_jinja_fail(it, "No filter named '%.*s' found.", HR_STR_ARG(n->name));
-    return hr_jinja_apply(it, &n->filter->f, self, &args, out);
+    return hr_jinja_call_filter(it, n->filter, self, &args, out);
 }
 
 static hr_status eval_test(hr_jinterp *it, const hr_jnode *n, hr_jval *out)

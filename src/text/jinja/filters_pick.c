@@ -15,7 +15,7 @@ static hr_status multi_key(hr_jinterp *it, hr_jval of, hr_jval attribute, bool c
                            hr_jval *out)
 {
     hr_jval paths, *keys;
-    static const hr_jstr comma = { ",", 1, 1, NULL, 0, { 0, 0 } };
+    static const hr_jstr comma = { .p = ",", .n = 1, .chars = 1 };
     if (attribute.kind != HR_J_STR || !memchr(attribute.as.s->p, ',', attribute.as.s->n)) {
         HR_TRY(hr_jinja_attr_path(it, of, attribute, out));
         return sort_key(it, *out, case_sensitive, out);
@@ -235,7 +235,7 @@ static hr_status map_filter(hr_jinterp *it, const hr_jargs *args, const hr_jval 
     rest.pos++;
     rest.n--;
     HR_TRY(hr_jinja_enter(it)); /* map may map map */
-    for (size_t i = 0; i < n; i++) HR_TRY(hr_jinja_apply(it, &f->f, items[i], &rest, &to[i]));
+    for (size_t i = 0; i < n; i++) HR_TRY(hr_jinja_call_filter(it, f, items[i], &rest, &to[i]));
     hr_jinja_leave(it);
     return HR_OK;
 }

@@ -157,6 +157,7 @@ static hr_status filter_truncate(hr_jinterp *it, hr_jval self, const hr_jargs *a
     if ((int64_t)chars <= length + leeway) return HR_OK;
     if (self.kind != HR_J_STR) return hr_jinja_fail(it, "truncate: the value must be a string");
     size_t cut = hr_jinja_offset(self.as.s, (size_t)length - end.as.s->chars);
+    if (hr_jinja_is_markup(self)) HR_TRY(hr_jinja_escape(it, end, &end));
     if (!kill) cut = last_blank(self.as.s, cut);
     hr_jinja_put_slice(&b, self.as.s, 0, cut);
     hr_jinja_put_str(&b, end.as.s);
@@ -165,31 +166,23 @@ static hr_status filter_truncate(hr_jinterp *it, hr_jval self, const hr_jargs *a
 
 /* ---- escapes -------------------------------------------------------------------------------- */
 
-static const char *html_escape(char c)
-{
-    static const char *const table[] = { "&&amp;", "<&lt;", ">&gt;", "'&#39;", "\"&#34;" };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (table[i][0] == c) return table[i] + 1;
-    return NULL;
-}
-
 static hr_status filter_escape(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out)
 {
-    hr_jbuilder b = { .it = it };
     (void)args;
-    HR_TRY(hr_jinja_to_str(it, self, &self));
-    const hr_jstr *s = self.as.s;
-    for (size_t i = 0; i < s->n; i++) {
-        const char *escaped = html_escape(s->p[i]);
-        if (escaped) hr_jinja_put(&b, hr_str_c(escaped), hr_jinja_is_data(s, i, i + 1));
-        else {
-            size_t end = i + 1;
-            while (end < s->n && !html_escape(s->p[end])) end++;
-            hr_jinja_put_slice(&b, s, i, end);
-            i = end - 1;
-        }
-    }
-    return hr_jinja_finish(&b, out);
+    return hr_jinja_escape(it, self, out);
+}
+
+static hr_status filter_forceescape(hr_jinterp *it, hr_jval self, const hr_jargs *args,
+                                    hr_jval *out)
+{
+    (void)args;
+    return hr_jinja_force_escape(it, self, out);
+}
+
+static hr_status filter_safe(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out)
+{
+    (void)args;
+    return hr_jinja_as_markup(it, self, out);
 }
 
 static void put_quoted(hr_jbuilder *b, const hr_jstr *s, bool query)
@@ -286,12 +279,12 @@ const hr_jfilter hr_jinja_text_filters[] = {
     { { "center", "width", 0, filter_center } },
     { { "e", "", 0, filter_escape } },
     { { "escape", "", 0, filter_escape } },
-    { { "forceescape", "", 0, filter_escape } },
+    { { "forceescape", "", 0, filter_forceescape } },
     { { "format", "*", 0, filter_format } },
     { { "indent", "width first blank", 0, filter_indent } },
     { { "lower", "", 0, filter_lower } },
     { { "replace", "old new count", 2, filter_replace } },
-    { { "safe", "", 0, filter_string } },
+    { { "safe", "", 0, filter_safe } },
     { { "string", "", 0, filter_string } },
     { { "title", "", 0, filter_title } },
     { { "tojson", "ensure_ascii indent separators sort_keys", 0, hr_jinja_filter_tojson } },

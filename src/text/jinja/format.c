@@ -156,6 +156,7 @@ typedef struct percent {
     size_t at;
     hr_jval values;
     size_t next; /* of a tuple, or 1 once a single value was used */
+    bool markup; /* values are escaped */
 } percent;
 
 static hr_status next_value(percent *p, hr_jval *out)
@@ -277,9 +278,11 @@ static hr_status percent_char(percent *p, const layout *l, hr_jval v)
 static hr_status percent_text(percent *p, const layout *l, hr_jval v)
 {
     hr_jbuilder text = { .it = p->it };
+    text.markup = l->type == 's' && hr_jinja_is_markup(v);
     if (l->type == 's') HR_TRY(hr_jinja_print(&text, v));
     else HR_TRY(hr_jinja_repr(&text, v));
     HR_TRY(hr_jinja_finish(&text, &v));
+    if (p->markup) HR_TRY(hr_jinja_escape(p->it, v, &v));
     return put_text(p->b, l, v);
 }
 
@@ -305,8 +308,8 @@ static hr_status percent_one(percent *p)
 
 hr_status hr_jinja_percent(hr_jinterp *it, const hr_jstr *format, hr_jval values, hr_jval *out)
 {
-    hr_jbuilder b = { .it = it };
-    percent p = { .it = it, .b = &b, .f = format, .values = values };
+    hr_jbuilder b = { .it = it, .markup = format->markup };
+    percent p = { .it = it, .b = &b, .f = format, .values = values, .markup = format->markup };
     while (p.at < format->n) {
         const char *hit = memchr(format->p + p.at, '%', format->n - p.at);
         size_t end = hit ? (size_t)(hit - format->p) : format->n;
@@ -330,6 +333,7 @@ typedef struct formatter {
     const hr_jargs *args;
     int64_t automatic; /* next {} ; -1 once fields were numbered by hand */
     size_t depth;
+    bool markup; /* fields are escaped */
 } formatter;
 
 static hr_status format_into(formatter *f, const hr_jstr *s, size_t from, size_t to,
@@ -499,6 +503,19 @@ static hr_status field_end(formatter *f, const hr_jstr *s, size_t at, size_t to,
     return hr_jinja_fail(f->it, "expected '}' before end of string");
 }
 
+/* A field of a format string that is markup. */
+static hr_status format_escaped(hr_jinterp *it, hr_jval v, hr_str spec, hr_jbuilder *b)
+{
+    hr_jbuilder text = { .it = it, .markup = hr_jinja_is_markup(v) };
+    if (text.markup && spec.n)
+        return hr_jinja_fail(it, "Unsupported format specification for Markup.");
+    HR_TRY(format_value(it, v, spec, &text));
+    HR_TRY(hr_jinja_finish(&text, &v));
+    HR_TRY(hr_jinja_escape(it, v, &v));
+    hr_jinja_put_str(b, v.as.s);
+    return b->status;
+}
+
 static hr_status format_field(formatter *f, const hr_jstr *s, size_t from, size_t to,
                               hr_jbuilder *b)
 {
@@ -526,6 +543,7 @@ static hr_status format_field(formatter *f, const hr_jstr *s, size_t from, size_
     }
     if (colon < to) HR_TRY(format_into(f, s, colon + 1, to, &spec));
     HR_TRY(hr_jinja_finish(&spec, &text));
+    if (f->markup) return format_escaped(f->it, v, hr_jinja_text(text.as.s), b);
     return format_value(f->it, v, hr_jinja_text(text.as.s), b);
 }
 
@@ -554,7 +572,7 @@ static hr_status format_into(formatter *f, const hr_jstr *s, size_t from, size_t
 hr_status hr_jinja_method_format(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out)
 {
     hr_jbuilder b = { .it = it };
-    formatter f = { .it = it, .args = args };
+    formatter f = { .it = it, .args = args, .markup = self.as.s->markup };
     HR_TRY(format_into(&f, self.as.s, 0, self.as.s->n, &b));
     return hr_jinja_finish(&b, out);
 }

@@ -143,6 +143,22 @@ static hr_status global_strftime_now(hr_jinterp *it, hr_jval self, const hr_jarg
     return hr_jinja_finish(&b, out);
 }
 
+/* dict.fromkeys(keys, value) */
+static hr_status dict_fromkeys(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out)
+{
+    const hr_jval *keys;
+    size_t n;
+    hr_jdict *d;
+    (void)self;
+    HR_TRY(hr_jinja_collect(it, args->pos[0], &keys, &n));
+    HR_TRY(hr_jinja_dict_new(it, n, &d));
+    for (size_t i = 0; i < n; i++)
+        HR_TRY(
+            hr_jinja_dict_set(it, d, keys[i], args->pos[1].kind ? args->pos[1] : hr_jinja_none()));
+    *out = (hr_jval){ .kind = HR_J_DICT, .as.d = d };
+    return HR_OK;
+}
+
 static const hr_jfunction globals[] = {
     { "range", "*", 0, global_range },
     { "dict", "*", 0, global_dict },
@@ -159,5 +175,25 @@ hr_status hr_jinja_find_global(hr_jinterp *it, hr_str name, hr_jval *out)
     for (size_t i = 0; i < sizeof globals / sizeof *globals; i++)
         if (hr_str_eq_c(name, globals[i].name))
             return hr_jinja_bind(it, &globals[i], hr_jinja_none(), out);
+    return HR_OK;
+}
+
+bool hr_jinja_is_type(hr_jval v)
+{
+    if (v.kind != HR_J_FUNCTION) return false;
+    hr_jcall call = v.as.fn->function->call;
+    return call == global_dict || call == global_namespace || call == global_cycler ||
+           call == global_joiner;
+}
+
+hr_status hr_jinja_dict_attr(hr_jinterp *it, hr_jval of, hr_str name, hr_jval *out)
+{
+    static const hr_jfunction fromkeys = { "fromkeys", "$ $", 1, dict_fromkeys };
+    *out = (hr_jval){ 0 };
+    if (of.kind != HR_J_FUNCTION || of.as.fn->function->call != global_dict) return HR_OK;
+    if (hr_str_eq_c(name, "fromkeys")) return hr_jinja_bind(it, &fromkeys, hr_jinja_none(), out);
+    hr_jval dict = { .kind = HR_J_DICT };
+    if (hr_jinja_find_method(dict, name)) return HR_OK;
+    *out = of; /* dict["name"] is how Python spells a dict of such keys: it still makes a dict */
     return HR_OK;
 }

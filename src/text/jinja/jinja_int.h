@@ -49,6 +49,7 @@ typedef struct hr_jstr {
     const hr_jmark *marks;
     size_t n_marks;
     hr_jmark one; /* where `marks` points when there is one */
+    bool markup;  /* it is HTML already (markup.c) */
 } hr_jstr;
 
 typedef struct hr_jlist hr_jlist;
@@ -325,6 +326,7 @@ typedef struct hr_jbuilder {
     size_t n, capacity, chars;
     hr_jmark *marks;
     size_t n_marks, marks_capacity;
+    bool markup; /* what is being made */
     hr_status status;
 } hr_jbuilder;
 
@@ -429,6 +431,21 @@ static inline hr_str hr_jinja_text(const hr_jstr *s)
 {
     return (hr_str){ s->p, s->n };
 }
+
+/* markup.c */
+static inline bool hr_jinja_is_markup(hr_jval v)
+{
+    return v.kind == HR_J_STR && v.as.s->markup;
+}
+/* str(v) as markup, as it is, and escaped; _escape leaves markup alone. */
+HR_MUST_USE hr_status hr_jinja_as_markup(hr_jinterp *it, hr_jval v, hr_jval *out);
+HR_MUST_USE hr_status hr_jinja_escape(hr_jinterp *it, hr_jval v, hr_jval *out);
+HR_MUST_USE hr_status hr_jinja_force_escape(hr_jinterp *it, hr_jval v, hr_jval *out);
+/* Calls a method of str, a filter: what keeps the type keeps it, what brings text is escaped. */
+HR_MUST_USE hr_status hr_jinja_call_method(hr_jinterp *it, const hr_jbound *method,
+                                           const hr_jargs *args, hr_jval *out);
+HR_MUST_USE hr_status hr_jinja_call_filter(hr_jinterp *it, const hr_jfilter *filter, hr_jval self,
+                                           const hr_jargs *args, hr_jval *out);
 
 /* unicode.c */
 bool hr_jinja_is_space(uint32_t c);
@@ -609,6 +626,9 @@ const hr_jtest *hr_jinja_find_test(hr_str name);
 const hr_jfunction *hr_jinja_find_method(hr_jval of, hr_str name);
 /* *out MISSING when there is none of that name. */
 HR_MUST_USE hr_status hr_jinja_find_global(hr_jinterp *it, hr_str name, hr_jval *out);
+bool hr_jinja_is_type(hr_jval v); /* is it a class in Python? */
+/* dict.name, MISSING when there is no such thing. */
+HR_MUST_USE hr_status hr_jinja_dict_attr(hr_jinterp *it, hr_jval of, hr_str name, hr_jval *out);
 
 /* format.c */
 HR_MUST_USE hr_status hr_jinja_percent(hr_jinterp *it, const hr_jstr *format, hr_jval values,

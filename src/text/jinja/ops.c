@@ -145,7 +145,11 @@ static hr_status add_lists(hr_jinterp *it, hr_jval a, hr_jval b, hr_jval *out)
 
 static hr_status add_strings(hr_jinterp *it, hr_jval a, hr_jval b, hr_jval *out)
 {
-    hr_jbuilder text = { .it = it };
+    hr_jbuilder text = { .it = it, .markup = hr_jinja_is_markup(a) || hr_jinja_is_markup(b) };
+    if (text.markup) {
+        HR_TRY(hr_jinja_escape(it, a, &a));
+        HR_TRY(hr_jinja_escape(it, b, &b));
+    }
     hr_jinja_put_str(&text, a.as.s);
     hr_jinja_put_str(&text, b.as.s);
     return hr_jinja_finish(&text, out);
@@ -155,7 +159,7 @@ static hr_status repeat(hr_jinterp *it, hr_jval v, int64_t times, hr_jval *out)
 {
     size_t n = times > 0 ? (size_t)times : 0, total;
     if (v.kind == HR_J_STR) {
-        hr_jbuilder b = { .it = it };
+        hr_jbuilder b = { .it = it, .markup = v.as.s->markup };
         for (size_t i = 0; v.as.s->n && i < n && !b.status; i++) hr_jinja_put_str(&b, v.as.s);
         return hr_jinja_finish(&b, out);
     }

@@ -153,7 +153,11 @@ static hr_status put_value(hr_jbuilder *b, hr_jval v)
         break;
     case HR_J_BIG: hr_jinja_put_str(b, v.as.s); break;
     case HR_J_FLOAT: put_float(b, v.as.f, v.data); break;
-    case HR_J_STR: put_repr_str(b, v.as.s); break;
+    case HR_J_STR:
+        if (v.as.s->markup) hr_jinja_put_c(b, "Markup(");
+        put_repr_str(b, v.as.s);
+        if (v.as.s->markup) hr_jinja_put_c(b, ")");
+        break;
     case HR_J_LIST:
     case HR_J_TUPLE: return put_list(b, v);
     case HR_J_DICT: return put_dict(b, v.as.d);

@@ -153,7 +153,7 @@ hr_status hr_jinja_finish(hr_jbuilder *b, hr_jval *out)
     hr_jstr *s;
     HR_TRY(b->status);
     HR_TRY(hr_jinja_alloc(b->it, 1, sizeof *s, &s));
-    *s = (hr_jstr){ .p = b->p, .n = b->n, .chars = b->chars };
+    *s = (hr_jstr){ .p = b->p, .n = b->n, .chars = b->chars, .markup = b->markup };
     set_marks(s, b->marks, b->n_marks);
     *out = (hr_jval){ .kind = HR_J_STR, .as.s = s };
     return HR_OK;

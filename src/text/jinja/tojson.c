@@ -268,9 +268,9 @@ static hr_status set_indent(dumper *d, hr_jval v)
 
 static hr_status set_separators(dumper *d, hr_jval v)
 {
-    static const hr_jstr comma = { ",", 1, 1, NULL, 0, { 0, 0 } };
-    static const hr_jstr comma_blank = { ", ", 2, 2, NULL, 0, { 0, 0 } };
-    static const hr_jstr colon = { ": ", 2, 2, NULL, 0, { 0, 0 } };
+    static const hr_jstr comma = { .p = ",", .n = 1, .chars = 1 };
+    static const hr_jstr comma_blank = { .p = ", ", .n = 2, .chars = 2 };
+    static const hr_jstr colon = { .p = ": ", .n = 2, .chars = 2 };
     d->item_sep = d->indent ? &comma : &comma_blank;
     d->key_sep = &colon;
     if (v.kind == HR_J_MISSING || v.kind == HR_J_NONE) return HR_OK;

@@ -61,7 +61,7 @@ const char *hr_jinja_type_name(hr_jval v)
     case HR_J_INT:
     case HR_J_BIG: return "int";
     case HR_J_FLOAT: return "float";
-    case HR_J_STR: return "str";
+    case HR_J_STR: return v.as.s->markup ? "Markup" : "str";
     case HR_J_LIST: return "list";
     case HR_J_TUPLE: return "tuple";
     case HR_J_DICT: return "dict";
@@ -79,10 +79,22 @@ const char *hr_jinja_type_name(hr_jval v)
 }
 
 /* "'dict object' has no attribute" speaks of objects; None speaks for itself. */
-static void object_name(hr_jval v, char out[40])
+#define OBJECT_NAME 64
+
+static void object_name(hr_jval v, char out[OBJECT_NAME])
 {
-    if (v.kind == HR_J_NONE) snprintf(out, 40, "None");
-    else snprintf(out, 40, "%s object", hr_jinja_type_name(v));
+    static const char *const rooms[] = { [HR_J_MACRO] = "jinja2.runtime.",
+                                         [HR_J_LOOP] = "jinja2.runtime.",
+                                         [HR_J_NAMESPACE] = "jinja2.utils.",
+                                         [HR_J_CYCLER] = "jinja2.utils.",
+                                         [HR_J_JOINER] = "jinja2.utils." };
+    const char *room = rooms[v.kind], *name = hr_jinja_type_name(v);
+    if (hr_jinja_is_markup(v)) room = "markupsafe.";
+    if (v.kind == HR_J_FUNCTION && hr_jinja_is_type(v)) name = "type";
+    if (v.kind == HR_J_FUNCTION && v.as.fn->self.kind != HR_J_NONE)
+        name = "builtin_function_or_method";
+    if (v.kind == HR_J_NONE) snprintf(out, OBJECT_NAME, "None");
+    else snprintf(out, OBJECT_NAME, "%s%s object", room ? room : "", name);
 }
 
 static hr_status fail_element(hr_jinterp *it, const hr_jundefined *u, const char *object)
@@ -98,7 +110,7 @@ static hr_status fail_element(hr_jinterp *it, const hr_jundefined *u, const char
 hr_status hr_jinja_fail_undefined(hr_jinterp *it, hr_jval v)
 {
     const hr_jundefined *u = v.as.u;
-    char object[40];
+    char object[OBJECT_NAME];
     object_name(u->of, object);
     switch (u->why) {
     case HR_JU_NAME: return hr_jinja_fail(it, "'%.*s' is undefined", HR_STR_ARG(u->name));
