@@ -67,6 +67,8 @@ typedef struct headrace_options {
     const char *dtype;          /* "auto" (NULL), "float32": no 8-bit activations; "bfloat16",
                                    which a PJRT device takes by itself for float checkpoints */
     const char *kv_cache_dtype; /* "auto" (NULL), as the activations; "float32"; "bfloat16" */
+    const char *quantization;   /* "auto" (NULL), as the checkpoint is; "w8a8": a float checkpoint's
+                                   linears become int8 as they are read */
     const char *load_format;    /* "auto" (NULL) or "dummy": random weights from a config.json */
     const char *isa;            /* NULL = HEADRACE_ISA, else the best the machine has */
     const char *logprobs_mode;  /* NULL = "raw_logprobs"; processed_logprobs, raw_logits,

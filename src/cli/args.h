@@ -102,7 +102,7 @@ typedef struct hr_cli_bench {
 typedef struct hr_cli_eval {
     hr_eval_text_options text;
     hr_eval_gsm8k_options gsm8k;
-    headrace_options reference; /* model, dtype and KV cache dtype; the rest is the target's */
+    headrace_options reference; /* model and precision; the rest is the target's */
     const char *file, *reference_url;
     int64_t top;
 } hr_cli_eval;

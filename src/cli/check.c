@@ -209,6 +209,25 @@ static hr_status check_client(const hr_args *a)
     return HR_OK;
 }
 
+/* Precision flags speak of one model alone, so that either side's make a difference. */
+static hr_status check_reference(const hr_args *a)
+{
+    const headrace_options *r = &a->eval.reference, *o = &a->options;
+    const char *url = a->eval.reference_url;
+    bool precision = r->dtype || r->kv_cache_dtype || r->quantization;
+    bool own = o->dtype || o->kv_cache_dtype || o->quantization;
+    if (!r->model && !url && !precision && !own)
+        return hr_fail(HR_INVALID_ARGUMENT, "what to compare with? --reference MODEL, "
+                                            "--reference-dtype NAME or --reference-url URL");
+    if (url && (r->model || precision))
+        return hr_fail(HR_INVALID_ARGUMENT, "--reference-url is a server's model: it takes no "
+                                            "other --reference flag");
+    if (!a->model && !r->model && !url)
+        return hr_fail(HR_INVALID_ARGUMENT, "what to compare the server with? --reference MODEL or "
+                                            "--reference-url URL");
+    return HR_OK;
+}
+
 /* A model here or a server there, and what to look at. */
 static hr_status check_eval(const hr_args *a)
 {
@@ -223,18 +242,7 @@ static hr_status check_eval(const hr_args *a)
     if (a->command == HR_CLI_EVAL_GSM8K) return HR_OK;
     if (!e->file)
         return hr_fail(HR_INVALID_ARGUMENT, "which text? --file FILE; - is standard input");
-    const headrace_options *r = &e->reference;
-    bool other = r->model || r->dtype || r->kv_cache_dtype || e->reference_url;
-    if (a->command == HR_CLI_EVAL_KL && !other)
-        return hr_fail(HR_INVALID_ARGUMENT, "what to compare with? --reference MODEL, "
-                                            "--reference-dtype NAME or --reference-url URL");
-    if (e->reference_url && (r->model || r->dtype || r->kv_cache_dtype))
-        return hr_fail(HR_INVALID_ARGUMENT, "--reference-url is a server's model: it takes no "
-                                            "other --reference flag");
-    if (server && !r->model && !e->reference_url && other)
-        return hr_fail(HR_INVALID_ARGUMENT, "--reference-dtype needs --reference MODEL beside "
-                                            "--base-url");
-    return HR_OK;
+    return a->command == HR_CLI_EVAL_KL ? check_reference(a) : HR_OK;
 }
 
 hr_status hr_args_check(hr_args *a)

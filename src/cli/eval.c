@@ -26,7 +26,7 @@ int hr_cli_eval_perplexity(hr_args *a)
     return hr_cli_finish(a, st, &text, &json);
 }
 
-/* The reference is the target but for what its own flags say. */
+/* The same start, but for precision: what the target's flags say of that is not the reference's. */
 static hr_eval_target make_reference(const hr_args *a, const hr_eval_target *target)
 {
     const hr_cli_eval *e = &a->eval;
@@ -36,8 +36,9 @@ static hr_eval_target make_reference(const hr_args *a, const hr_eval_target *tar
         t.model = NULL;
     }
     if (e->reference.model) t.engine.model = e->reference.model;
-    if (e->reference.dtype) t.engine.dtype = e->reference.dtype;
-    if (e->reference.kv_cache_dtype) t.engine.kv_cache_dtype = e->reference.kv_cache_dtype;
+    t.engine.dtype = e->reference.dtype;
+    t.engine.kv_cache_dtype = e->reference.kv_cache_dtype;
+    t.engine.quantization = e->reference.quantization;
     return t;
 }
 

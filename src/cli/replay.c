@@ -55,6 +55,7 @@ static hr_status set_options(replay *r)
     set_text(r, &o->dtype, "options", "dtype");
     set_text(r, &o->kv_cache_dtype, "options", "kv_cache_dtype");
     set_text(r, &o->load_format, "options", "load_format");
+    set_text(r, &o->quantization, "options", "quantization");
     set_text(r, &o->logprobs_mode, "options", "logprobs_mode");
     HR_TRY(recorded_i64(r, "max_model_len", &length));
     HR_TRY(recorded_i64(r, "max_logprobs", &logprobs));

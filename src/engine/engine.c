@@ -63,7 +63,8 @@ static hr_status keep_options(hr_engine *e, const headrace_options *o)
                              &e->options.device_options,
                              &e->options.attention_custom_call,
                              &e->options.compile_cache,
-                             &e->options.kv_cache_dtype };
+                             &e->options.kv_cache_dtype,
+                             &e->options.quantization };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) HR_TRY(keep(e, texts[i]));
     HR_TRY(keep_processors(e));
     if (!e->options.model) return hr_fail(HR_INVALID_ARGUMENT, "no model was named");
@@ -97,6 +98,10 @@ static hr_status load_model(hr_engine *e)
     if (!strcmp(format, "dummy")) o.load_format = HR_LOAD_DUMMY;
     else if (strcmp(format, "auto"))
         return hr_fail(HR_INVALID_ARGUMENT, "--load-format %s: it is auto or dummy", format);
+    const char *scheme = e->options.quantization;
+    if (scheme && !strcmp(scheme, "w8a8")) o.quantize = HR_QUANTIZE_W8A8;
+    else if (scheme && strcmp(scheme, "auto"))
+        return hr_fail(HR_INVALID_ARGUMENT, "--quantization %s: it is auto or w8a8", scheme);
     HR_TRY(check_devices(e));
     return hr_model_open(e->options.model, &o, &e->model);
 }

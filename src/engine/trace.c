@@ -66,6 +66,7 @@ static void write_options(hr_json_writer *w, const hr_engine *e)
     add_text(w, "dtype", o->dtype);
     add_text(w, "kv_cache_dtype", o->kv_cache_dtype);
     add_text(w, "load_format", o->load_format);
+    add_text(w, "quantization", o->quantization);
     hr_json_add_str(w, "logprobs_mode", hr_logprobs_mode_name(e->shapes.sampler.mode));
     hr_json_add_i64(w, "max_logprobs", o->max_logprobs);
     hr_json_add_i64(w, "max_model_len", e->max_model_len);

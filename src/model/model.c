@@ -42,6 +42,7 @@ static hr_status load(hr_model *m, const char *path, const hr_model_options *o)
                                        .max_new_tokens = d->max_new_tokens };
     if (o->override_generation.n)
         HR_TRY(hr_config_override_generation(o->override_generation, &m->config));
+    if (o->quantize) HR_TRY(hr_quantize_plan(m, o));
     HR_TRY(hr_family_bind(m));
     hr_status st = hr_model_shard(m, o->devices ? o->devices : 1);
     return st ? hr_fail_prefix(st, "%s", path) : HR_OK;

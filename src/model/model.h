@@ -17,8 +17,18 @@ typedef enum hr_load_format {
     HR_LOAD_DUMMY, /* a directory's config.json alone; deterministic random weights */
 } hr_load_format;
 
+/* What a float checkpoint's linears become while they are read. */
+typedef enum hr_quantize {
+    HR_QUANTIZE_NONE,
+    HR_QUANTIZE_W8A8, /* int8 with a scale per channel, met by int8 rows with a scale per token */
+} hr_quantize;
+
 typedef struct hr_model_options {
     hr_load_format load_format;
+    hr_quantize quantize;
+    const char *const *ignore; /* [n_ignore] modules that are left as they are, beside lm_head:
+                                  names, or "re:" and a pattern. Read during the load only */
+    size_t n_ignore;
     uint64_t dummy_seed;
     bool ignore_generation_defaults; /* no sampling defaults from generation_config.json */
     bool greedy;                     /* none of them that changes which token is chosen */
@@ -117,6 +127,8 @@ bool hr_model_has_blocks(const hr_model *m);
 /* True when any matrix is int8 with a scale per channel: its rows are int8 with one per token,
  * whatever hr_build_options.rows says. */
 bool hr_model_has_int8_rows(const hr_model *m);
+/* A weight that is quantised while it is read: what the file holds. NULL for others. */
+const hr_weight *hr_quantize_original(const hr_weight *w);
 
 /* ---- what the tokenizer is made of ---------------------------------------------------------- */
 

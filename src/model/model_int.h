@@ -170,6 +170,7 @@ struct hr_model {
     hr_model_vocab vocab;
     uint64_t dummy_seed;
     bool dummy;
+    bool quantizes; /* config.quantization is the caller's wish, not the file's */
 
     const hr_weight *embed;      /* [V,H] */
     const hr_weight *final_norm; /* [H] */

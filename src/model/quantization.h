@@ -39,5 +39,12 @@ hr_status hr_quantization_of(const hr_quantization *q, hr_str module, const hr_q
 hr_status hr_quantized_bind(hr_model *m);
 /* The same of one tensor of dummy weights. */
 hr_status hr_quantized_bind_dummy(hr_model *m, hr_tensor *t);
+/* "model.layers.0.mlp.up_proj" of its weight; false for what is no linear's matrix. */
+bool hr_quantized_module(const hr_weight *w, hr_str *out);
+
+/* The caller's wish as a quantization_config; refused where the checkpoint has one. */
+hr_status hr_quantize_plan(hr_model *m, const hr_model_options *o);
+/* After the family has its tensors: those that the plan names are quantised as they are read. */
+hr_status hr_quantize_bind(hr_model *m);
 
 #endif

@@ -117,8 +117,7 @@ static hr_status check_zero_point(hr_model *m, hr_str module)
 
 /* ---- matrices ------------------------------------------------------------------------------- */
 
-/* "model.layers.0.mlp.up_proj" of its weight; false for what is no linear's matrix. */
-static bool module_of(const hr_weight *w, hr_str *out)
+bool hr_quantized_module(const hr_weight *w, hr_str *out)
 {
     hr_str name = hr_str_c(w->name), tail = HR_STR(".weight");
     if (w->shape.rank != 2 || !hr_str_ends(name, tail)) return false;
@@ -152,7 +151,7 @@ static hr_status bind_tensor(hr_model *m, hr_tensor *t)
                        "%s: tensor '%s': static activation scales are not supported; dynamic ones "
                        "are",
                        t->file->path, t->in_file);
-    if (!module_of(&t->weight, &module)) return HR_OK;
+    if (!hr_quantized_module(&t->weight, &module)) return HR_OK;
     HR_TRY(hr_quantization_of(m->config.quantization, module, &group));
     if (m->config.tie_word_embeddings && hr_str_eq_c(module, "lm_head")) { /* nobody reads it */
         take_part(m, module, ".weight_scale");
@@ -195,7 +194,7 @@ hr_status hr_quantized_bind_dummy(hr_model *m, hr_tensor *t)
     const hr_quant_group *group = NULL;
     hr_str module;
     char name[MOST_NAME];
-    if (!module_of(&t->weight, &module)) return HR_OK;
+    if (!hr_quantized_module(&t->weight, &module)) return HR_OK;
     HR_TRY(hr_quantization_of(m->config.quantization, module, &group));
     if (!group) return HR_OK;
     hr_str text = join(module, ".weight_scale", name);
