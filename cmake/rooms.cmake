@@ -87,7 +87,8 @@ set_target_properties(headrace_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVE
 # The rooms that speak to the network stay out of the embedding library: the command and the tests
 # link them. The page's files become one C file, so that the binary stands alone.
 file(GLOB HR_NET_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/server/*.c
-     ${CMAKE_SOURCE_DIR}/src/bench/*.c ${CMAKE_SOURCE_DIR}/src/eval/*.c)
+     ${CMAKE_SOURCE_DIR}/src/bench/*.c ${CMAKE_SOURCE_DIR}/src/eval/*.c
+     ${CMAKE_SOURCE_DIR}/src/convert/*.c)
 file(GLOB HR_PAGE CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/server/page/*)
 set(page_c ${CMAKE_BINARY_DIR}/generated/page_files.c)
 add_custom_command(

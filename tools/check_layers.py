@@ -17,13 +17,14 @@ ROOMS = {
     "cpu": ["backend", "passes"],
     "pjrt": ["backend"],
     "model": ["graph"],
+    "convert": ["model"],
     "sampler": ["graph"],
     "text": ["base"],
     "engine": ["backend", "model", "sampler", "text", "cpu", "ref", "pjrt"],
     "server": ["engine", "text"],
     "bench": ["engine"],
     "eval": ["bench"],
-    "cli": ["engine", "server", "bench", "eval"],
+    "cli": ["engine", "server", "bench", "eval", "convert"],
 }
 # The engine creates backends by name (devices.c) and speaks to them through backend.h ever after.
 ONLY = {("engine", "cpu"): {"cpu/cpu.h"}, ("engine", "ref"): {"ref/ref.h"},

@@ -223,6 +223,10 @@ static hr_status take(hr_args *a, int argc, char **argv, int *i)
             a->own.replay_file = arg;
             return HR_OK;
         }
+        if (a->command == HR_CLI_QUANTIZE && a->model && !a->own.out) {
+            a->own.out = arg;
+            return HR_OK;
+        }
         if (a->model) return hr_fail(HR_INVALID_ARGUMENT, "'%s': one model is enough", arg);
         a->model = arg;
         return HR_OK;
@@ -270,13 +274,28 @@ hr_status hr_args_parse(int argc, char **argv, unsigned command, const char *pro
 void hr_args_deinit(hr_args *a)
 {
     hr_cli_command *c = &a->own;
-    hr_cli_list *lists[] = { &c->prompts,           &c->prompt_ids,        &c->stop,
-                             &c->bad_words,         &c->stop_token_ids,    &c->allowed_token_ids,
-                             &c->logprob_token_ids, &c->bias_ids,          &c->bias_values,
-                             &c->api_keys,          &c->served_names,      &c->allowed_origins,
-                             &a->bench.headers,     &a->bench.goodput,     &a->bench.hidden_sizes,
-                             &a->bench.vocab_sizes, &a->bench.batch_sizes, &c->choice,
-                             &c->logits_processors, &a->bench.rows,        &a->bench.contexts };
+    hr_cli_list *lists[] = { &c->prompts,
+                             &c->prompt_ids,
+                             &c->stop,
+                             &c->bad_words,
+                             &c->stop_token_ids,
+                             &c->allowed_token_ids,
+                             &c->logprob_token_ids,
+                             &c->bias_ids,
+                             &c->bias_values,
+                             &c->api_keys,
+                             &c->served_names,
+                             &c->allowed_origins,
+                             &a->bench.headers,
+                             &a->bench.goodput,
+                             &a->bench.hidden_sizes,
+                             &a->bench.vocab_sizes,
+                             &a->bench.batch_sizes,
+                             &c->choice,
+                             &c->logits_processors,
+                             &c->ignore,
+                             &a->bench.rows,
+                             &a->bench.contexts };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) hr_free(lists[i]->at);
     hr_free(a->typed);
     hr_arena_deinit(&a->arena);

@@ -31,6 +31,7 @@ enum {
     HR_CLI_EVAL_PERPLEXITY = 1 << 20,
     HR_CLI_EVAL_KL = 1 << 21,
     HR_CLI_EVAL_GSM8K = 1 << 22,
+    HR_CLI_QUANTIZE = 1 << 23,
 };
 
 typedef enum hr_cli_flag_kind {
@@ -79,6 +80,9 @@ typedef struct hr_cli_command {
     const char *log_format, *generation_config;
     const char *fit_buckets, *dump, *topology, *plugin;
     const char *replay_file; /* positional */
+    const char *out;         /* positional, after the model */
+    const char *scheme;
+    hr_cli_list ignore; /* of const char * */
     int force;
     int token_buckets, request_buckets;
     int no_generation_prompt, continue_final_message;

@@ -209,6 +209,15 @@ static hr_status check_client(const hr_args *a)
     return HR_OK;
 }
 
+static hr_status check_quantize(const hr_args *a)
+{
+    if (!a->model || !a->own.out)
+        return hr_fail(HR_INVALID_ARGUMENT, "%s? headrace quantize MODEL OUT --scheme w8a8",
+                       a->model ? "into which folder" : "which model");
+    if (!a->own.scheme) return hr_fail(HR_INVALID_ARGUMENT, "in which precision? --scheme w8a8");
+    return HR_OK;
+}
+
 /* Precision flags speak of one model alone, so that either side's make a difference. */
 static hr_status check_reference(const hr_args *a)
 {
@@ -264,6 +273,7 @@ hr_status hr_args_check(hr_args *a)
     if (a->command == HR_CLI_BENCH_KERNELS && a->model)
         return hr_fail(HR_INVALID_ARGUMENT, "'%s': bench kernels takes no model", a->model);
     if (a->command & (HR_CLI_CHAT | HR_CLI_COMPLETE)) HR_TRY(check_client(a));
+    if (a->command == HR_CLI_QUANTIZE) HR_TRY(check_quantize(a));
     if (a->command & (HR_CLI_EVAL_PERPLEXITY | HR_CLI_EVAL_KL | HR_CLI_EVAL_GSM8K))
         HR_TRY(check_eval(a));
     HR_TRY(check_choices(a));

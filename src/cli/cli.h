@@ -19,6 +19,7 @@ int hr_cli_bench_latency(hr_args *a);
 int hr_cli_bench_startup(hr_args *a);
 int hr_cli_bench_sampler(hr_args *a);
 int hr_cli_bench_kernels(hr_args *a);
+int hr_cli_quantize(hr_args *a);
 int hr_cli_eval_perplexity(hr_args *a);
 int hr_cli_eval_kl(hr_args *a);
 int hr_cli_eval_gsm8k(hr_args *a);

@@ -109,6 +109,12 @@ static const command commands[] = {
       "reaches:\n\n"
       "  headrace bench kernels --ops linear --formats i8c,q8_0 --shapes 896x9728 "
       "--rows 1,8,64,512\n\n" },
+    { "quantize", HR_CLI_QUANTIZE, hr_cli_quantize, "write a checkpoint in 8 bits",
+      "usage: headrace quantize MODEL OUT --scheme w8a8 [flags]\n\n"
+      "MODEL is a folder in Hugging Face layout with float weights; OUT is a new one, in "
+      "compressed-tensors\nlayout, that transformers, vLLM and headrace load. Tells what each "
+      "linear lost. headrace eval kl OUT\n--reference MODEL tells what that costs in "
+      "answers.\n\n" },
     { "eval perplexity", HR_CLI_EVAL_PERPLEXITY, hr_cli_eval_perplexity,
       "how well a model predicts a text",
       "usage: headrace eval perplexity MODEL --file FILE [flags]\n"
