@@ -51,6 +51,13 @@ uint32_t hr_utf8_decode(hr_str s, size_t *len)
     return c;
 }
 
+uint32_t hr_utf8_before(hr_str s, size_t at, size_t *len)
+{
+    size_t from = at - 1;
+    while (from > 0 && ((unsigned char)s.p[from] & 0xC0) == 0x80) from--;
+    return hr_utf8_decode(hr_str_slice(s, from, at), len);
+}
+
 size_t hr_utf8_encode(uint32_t c, char out[4])
 {
     if (c < 0x80) {

@@ -10,6 +10,8 @@
  * HR_UTF8_BAD the length of the maximal ill-formed prefix (Unicode 3.9, as Python's "replace"
  * counts it), at least 1. */
 uint32_t hr_utf8_decode(hr_str s, size_t *len);
+/* The character that ends just before byte `at` (> 0) of valid UTF-8, and its length. */
+uint32_t hr_utf8_before(hr_str s, size_t at, size_t *len);
 /* Writes 1..4 bytes, returns how many. `c` is a scalar value. */
 size_t hr_utf8_encode(uint32_t c, char out[4]);
 bool hr_utf8_valid(hr_str s);

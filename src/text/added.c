@@ -68,19 +68,10 @@ static const hr_added_token *longest_at(const hr_added *a, const hr_added_search
     return best;
 }
 
-/* The character that ends just before `at`; at > 0. */
-static uint32_t char_before(hr_str text, size_t at, size_t *start)
-{
-    size_t len;
-    *start = at - 1;
-    while (*start > 0 && ((unsigned char)text.p[*start] & 0xC0) == 0x80) --*start;
-    return hr_utf8_decode(hr_str_slice(text, *start, at), &len);
-}
-
 static bool is_single_word(hr_str text, size_t start, size_t stop)
 {
     size_t ignored;
-    if (start > 0 && hr_unicode_is_word(char_before(text, start, &ignored))) return false;
+    if (start > 0 && hr_unicode_is_word(hr_utf8_before(text, start, &ignored))) return false;
     return stop == text.n ||
            !hr_unicode_is_word(hr_utf8_decode(hr_str_slice(text, stop, text.n), &ignored));
 }
@@ -88,9 +79,8 @@ static bool is_single_word(hr_str text, size_t start, size_t stop)
 /* Not beyond `limit`, which may lie behind *start: a token before took white space, too. */
 static void take_space_before(hr_str text, size_t limit, size_t *start)
 {
-    size_t before;
-    while (*start > limit && hr_unicode_is_space(char_before(text, *start, &before)))
-        *start = before;
+    size_t len;
+    while (*start > limit && hr_unicode_is_space(hr_utf8_before(text, *start, &len))) *start -= len;
     if (*start < limit) *start = limit;
 }
 

@@ -32,15 +32,35 @@ static void add_bytes(hr_detok *d, hr_str bytes, hr_buf *out)
     }
 }
 
+/* A first token as Metaspace shows it. */
+static hr_status add_without(hr_detok *d, hr_str text, hr_str drops, hr_buf *out)
+{
+    for (size_t hit; (hit = hr_str_find(text, drops, 0)) != SIZE_MAX;) {
+        add_bytes(d, hr_str_slice(text, 0, hit), out);
+        text = hr_str_slice(text, hit + drops.n, text.n);
+    }
+    add_bytes(d, text, out);
+    return hr_buf_status(out);
+}
+
 hr_status hr_detok_push(hr_detok *d, int32_t id, hr_buf *out)
 {
     const hr_tokenizer *t = d->tokenizer;
     if (id < 0 || (size_t)id >= t->vocab.size) return HR_OK;
     const hr_token *token = &t->vocab.tokens[id];
     if (token->special && d->flags & HR_DECODE_SKIP_SPECIAL) return HR_OK;
-    hr_str bytes = token->bytes;
-    if (bytes.n == 0) return HR_OK;
+    if (!token->text.p) return HR_OK;
     bool first = !d->started && !(d->flags & HR_DECODE_CONTINUES);
+    if (!first && t->decoder.blanks) add_bytes(d, HR_STR(" "), out);
+    hr_str bytes = token->bytes, drops = t->decoder.first_drops;
+    if (drops.n && first && hr_str_find(token->text, drops, 0) != SIZE_MAX) {
+        d->started = true;
+        return add_without(d, token->text, drops, out);
+    }
+    if (bytes.n == 0) {
+        d->started = d->started || drops.n || t->decoder.blanks;
+        return HR_OK;
+    }
     if (first && t->decoder.strip_first && bytes.p[0] == t->decoder.strip_first)
         bytes = hr_str_slice(bytes, 1, bytes.n);
     d->started = true;

@@ -22,6 +22,7 @@ typedef struct encoding {
     const hr_tokenizer *t;
     hr_encoder *e;
     hr_ids *ids;
+    bool at_start; /* nothing of the text has been seen */
 } encoding;
 
 hr_status hr_ids_add(hr_ids *ids, int32_t id)
@@ -65,10 +66,12 @@ static hr_status encode_between(encoding *c, hr_str text, const char *plain)
     hr_added_search s = { .text = normal, .plain = plain };
     hr_added_match m;
     size_t done = 0;
+    c->e->split.at_start = c->at_start && !c->e->normalize.lost_front;
     while (hr_added_next(&c->t->normalized, &s, &m)) {
         if (done < m.start) HR_TRY(encode_plain(c, hr_str_slice(normal, done, m.start)));
         HR_TRY(hr_ids_add(c->ids, m.id));
         done = m.stop;
+        c->e->split.at_start = false;
     }
     return done < normal.n ? encode_plain(c, hr_str_slice(normal, done, normal.n)) : HR_OK;
 }
@@ -84,6 +87,7 @@ static hr_status encode_text(encoding *c, hr_str text, const char *plain)
                 encode_between(c, hr_str_slice(text, done, m.start), plain ? plain + done : NULL));
         HR_TRY(hr_ids_add(c->ids, m.id));
         done = m.stop;
+        c->at_start = false;
     }
     if (done == text.n) return HR_OK;
     return encode_between(c, hr_str_slice(text, done, text.n), plain ? plain + done : NULL);
@@ -144,7 +148,7 @@ hr_status hr_tokenizer_encode(const hr_tokenizer *t, const hr_text_span *spans, 
     HR_TRY(make_encoder(scratch));
     HR_TRY(join(scratch->encoder, spans, n_spans, &text, &plain));
     HR_TRY(check_text(text));
-    encoding c = { t, scratch->encoder, ids };
+    encoding c = { t, scratch->encoder, ids, true };
     hr_status st = HR_OK;
     if (flags & HR_ENCODE_ADD_SPECIAL) st = add_all(ids, &t->before);
     if (!st) st = encode_text(&c, text, plain);

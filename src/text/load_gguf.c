@@ -64,8 +64,11 @@ static hr_status add_vocab(hr_tokenizer *t, const hr_vocab_spec *spec)
     for (size_t i = 0; i < spec->n_tokens; i++)
         HR_TRY(hr_vocab_put(&t->vocab, (int64_t)i, spec->tokens[i]));
     t->bpe.vocab = &t->vocab;
-    t->bpe.byte_level = t->decoder.byte_level = true;
+    t->bpe.byte_level = true;
     t->bpe.unk = -1; /* every byte is a symbol: nothing is unknown */
+    hr_decode_step *d;
+    HR_TRY(hr_tokenizer_add_decode_step(t, &d));
+    d->kind = HR_DECODE_BYTES;
     return HR_OK;
 }
 

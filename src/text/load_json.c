@@ -5,6 +5,8 @@
  * vocabulary before both, bytes of tokens last. */
 #include "text/load_int.h"
 
+#include "base/utf8.h"
+
 bool hr_load_is_null(const hr_json *v)
 {
     return !v || v->type == HR_JSON_NULL;
@@ -22,6 +24,15 @@ hr_status hr_load_str(const hr_json *object, const char *key, hr_str *out)
     const hr_json *v = hr_json_get(object, key);
     *out = (hr_str){ 0 };
     return hr_load_is_null(v) ? HR_OK : hr_json_to_str(v, key, out);
+}
+
+hr_status hr_load_char(const hr_json *object, const char *key, const char *what, hr_str *out)
+{
+    HR_TRY(hr_json_to_str(hr_json_get(object, key), what, out));
+    return hr_utf8_length(*out) == 1
+               ? HR_OK
+               : hr_fail(HR_INVALID_ARGUMENT, "%s: '%.*s' is not one character", what,
+                         HR_STR_ARG(*out));
 }
 
 hr_status hr_load_type(const hr_json *stage, const char *what, hr_str *out)

@@ -1,23 +1,13 @@
-/* Reads the stages of a tokenizer.json: normalizer, pre_tokenizer, post_processor, decoder.
+/* Reads the stages of a tokenizer.json: what all kinds share, and the post_processor.
  *
  * Runs once, on the loading thread. Each kind of stage is one line in a table; a type that is in
  * no table is refused by its name. */
 #include "text/load_int.h"
 
-#include <utf8proc.h>
-
-#define COUNT(a)  (sizeof(a) / sizeof((a)[0]))
 #define MAX_DEPTH 8
 
-typedef hr_status (*loader)(const hr_json *v, hr_tokenizer *t, int depth);
-
-typedef struct stage_type {
-    const char *name;
-    loader load;
-} stage_type;
-
-static hr_status load_stage(const hr_json *v, hr_tokenizer *t, int depth, const char *what,
-                            const stage_type *types, size_t n)
+hr_status hr_load_stage(const hr_json *v, hr_tokenizer *t, int depth, const char *what,
+                        const hr_stage_type *types, size_t n)
 {
     hr_str type;
     if (hr_load_is_null(v)) return HR_OK;
@@ -28,8 +18,8 @@ static hr_status load_stage(const hr_json *v, hr_tokenizer *t, int depth, const 
     return hr_fail(HR_UNIMPLEMENTED, "%s of type %.*s is not supported", what, HR_STR_ARG(type));
 }
 
-static hr_status load_list(const hr_json *list, const char *what, hr_tokenizer *t, int depth,
-                           loader load)
+hr_status hr_load_list(const hr_json *list, const char *what, hr_tokenizer *t, int depth,
+                       hr_stage_loader load)
 {
     if (!list || list->type != HR_JSON_ARRAY)
         return hr_fail(HR_INVALID_ARGUMENT, "%s is not an array", what);
@@ -37,8 +27,7 @@ static hr_status load_list(const hr_json *list, const char *what, hr_tokenizer *
     return HR_OK;
 }
 
-/* {"String": "…"} or {"Regex": "…"}. */
-static hr_status load_pattern(const hr_json *v, const char *what, hr_str *text, bool *regex)
+hr_status hr_load_pattern(const hr_json *v, const char *what, hr_str *text, bool *regex)
 {
     const hr_json *p = hr_json_get(v, "pattern");
     const hr_json *s = hr_json_get(p, "String"), *r = hr_json_get(p, "Regex");
@@ -48,186 +37,31 @@ static hr_status load_pattern(const hr_json *v, const char *what, hr_str *text, 
     return hr_json_to_str(s ? s : r, what, text);
 }
 
-/* ---- normalizers ------------------------------------------------------------------------------
- */
-
-static hr_status add_form(hr_tokenizer *t, int form)
+hr_status hr_load_scheme(const hr_json *v, const char *what, hr_prepend_scheme *out)
 {
-    hr_normalizer *n;
-    HR_TRY(hr_tokenizer_add_normalizer(t, &n));
-    *n = (hr_normalizer){ .kind = HR_NORM_UNICODE, .form = form };
-    return HR_OK;
-}
-
-static hr_status load_nfc(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)v, (void)depth;
-    return add_form(t, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-}
-
-static hr_status load_nfd(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)v, (void)depth;
-    return add_form(t, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
-}
-
-static hr_status load_nfkc(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)v, (void)depth;
-    return add_form(t, UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
-}
-
-static hr_status load_nfkd(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)v, (void)depth;
-    return add_form(t, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
-}
-
-static hr_status load_prepend(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)depth;
-    hr_str text;
-    hr_normalizer *n;
-    HR_TRY(hr_json_to_str(hr_json_get(v, "prepend"), "normalizer Prepend: prepend", &text));
-    HR_TRY(hr_tokenizer_add_normalizer(t, &n));
-    n->kind = HR_NORM_PREPEND;
-    return hr_tokenizer_keep(t, text, &n->to);
-}
-
-static hr_status load_replace(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)depth;
-    hr_str from, to;
-    bool regex;
-    hr_normalizer *n;
-    HR_TRY(load_pattern(v, "normalizer Replace", &from, &regex));
-    HR_TRY(hr_json_to_str(hr_json_get(v, "content"), "normalizer Replace: content", &to));
-    if (regex || from.n == 0)
-        return hr_fail(HR_UNIMPLEMENTED, "normalizer Replace with a Regex or an empty String");
-    HR_TRY(hr_tokenizer_add_normalizer(t, &n));
-    n->kind = HR_NORM_REPLACE;
-    HR_TRY(hr_tokenizer_keep(t, from, &n->from));
-    return hr_tokenizer_keep(t, to, &n->to);
-}
-
-static hr_status load_normalizers(const hr_json *v, hr_tokenizer *t, int depth);
-
-static const stage_type normalizers[] = {
-    { "Sequence", load_normalizers },
-    { "NFC", load_nfc },
-    { "NFD", load_nfd },
-    { "NFKC", load_nfkc },
-    { "NFKD", load_nfkd },
-    { "Prepend", load_prepend },
-    { "Replace", load_replace },
-};
-
-static hr_status load_one_normalizer(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    return load_stage(v, t, depth, "normalizer", normalizers, COUNT(normalizers));
-}
-
-static hr_status load_normalizers(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    return load_list(hr_json_get(v, "normalizers"), "normalizer Sequence: normalizers", t, depth,
-                     load_one_normalizer);
-}
-
-hr_status hr_load_normalizer(const hr_json *v, hr_tokenizer *t)
-{
-    return load_one_normalizer(v, t, 0);
-}
-
-/* ---- pre-tokenizers ---------------------------------------------------------------------------
- */
-
-static hr_status load_behavior(const hr_json *v, hr_split_behavior *out)
-{
-    static const char *const names[] = { "Isolated", "Removed", "MergedWithPrevious",
-                                         "MergedWithNext", "Contiguous" };
+    static const char *const names[] = { "always", "first", "never" };
     hr_str name;
-    HR_TRY(hr_json_to_str(hr_json_get(v, "behavior"), "pre_tokenizer Split: behavior", &name));
-    for (size_t i = 0; i < COUNT(names); i++) {
-        if (!hr_str_eq_c(name, names[i])) continue;
-        *out = (hr_split_behavior)i;
-        return HR_OK;
-    }
-    return hr_fail(HR_INVALID_ARGUMENT, "pre_tokenizer Split: behavior %.*s", HR_STR_ARG(name));
-}
-
-static hr_status load_split(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)depth;
-    hr_splitter *s;
-    hr_str text;
-    bool regex;
-    HR_TRY(load_pattern(v, "pre_tokenizer Split", &text, &regex));
-    HR_TRY(hr_tokenizer_add_splitter(t, &s));
-    HR_TRY(load_behavior(v, &s->behavior));
-    HR_TRY(hr_load_bool(v, "invert", false, &s->invert));
-    s->kind = regex ? HR_SPLIT_PATTERN : HR_SPLIT_LITERAL;
-    if (regex) return hr_pattern_compile(text, &s->pattern);
-    if (text.n == 0) return hr_fail(HR_UNIMPLEMENTED, "pre_tokenizer Split by an empty String");
-    return hr_tokenizer_keep(t, text, &s->literal);
-}
-
-static hr_status load_byte_level(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)depth;
-    bool prefix, regex;
+    bool prefix;
     HR_TRY(hr_load_bool(v, "add_prefix_space", true, &prefix));
-    HR_TRY(hr_load_bool(v, "use_regex", true, &regex));
-    t->bpe.byte_level = true;
-    hr_splitter *s;
-    if (prefix) {
-        HR_TRY(hr_tokenizer_add_splitter(t, &s));
-        s->kind = HR_SPLIT_PREFIX;
+    HR_TRY(hr_load_str(v, "prepend_scheme", &name));
+    *out = prefix ? HR_PREPEND_ALWAYS : HR_PREPEND_NEVER;
+    if (!name.p) return HR_OK;
+    for (size_t i = 0; i < HR_COUNT(names); i++) {
+        if (!hr_str_eq_c(name, names[i])) continue;
+        *out = (hr_prepend_scheme)i;
+        if (prefix || *out == HR_PREPEND_NEVER) return HR_OK;
+        return hr_fail(HR_INVALID_ARGUMENT, "%s: add_prefix_space is false, but prepend_scheme %s",
+                       what, names[i]);
     }
-    return regex ? hr_tokenizer_add_pattern(t, HR_STR(HR_PATTERN_GPT2)) : HR_OK;
-}
-
-static hr_status load_digits(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)depth;
-    bool individual;
-    HR_TRY(hr_load_bool(v, "individual_digits", false, &individual));
-    return hr_tokenizer_add_digits(t, individual ? HR_SPLIT_ISOLATED : HR_SPLIT_CONTIGUOUS);
-}
-
-static hr_status load_pre_tokenizers(const hr_json *v, hr_tokenizer *t, int depth);
-
-static const stage_type pre_tokenizers[] = {
-    { "Sequence", load_pre_tokenizers },
-    { "Split", load_split },
-    { "ByteLevel", load_byte_level },
-    { "Digits", load_digits },
-};
-
-static hr_status load_one_pre_tokenizer(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    if (t->bpe.byte_level && !hr_load_is_null(v))
-        return hr_fail(HR_UNIMPLEMENTED, "pre_tokenizer: a stage after ByteLevel");
-    return load_stage(v, t, depth, "pre_tokenizer", pre_tokenizers, COUNT(pre_tokenizers));
-}
-
-static hr_status load_pre_tokenizers(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    return load_list(hr_json_get(v, "pretokenizers"), "pre_tokenizer Sequence: pretokenizers", t,
-                     depth, load_one_pre_tokenizer);
-}
-
-hr_status hr_load_pre_tokenizer(const hr_json *v, hr_tokenizer *t)
-{
-    return load_one_pre_tokenizer(v, t, 0);
+    return hr_fail(HR_INVALID_ARGUMENT, "%s: prepend_scheme %.*s", what, HR_STR_ARG(name));
 }
 
 /* ---- post-processors --------------------------------------------------------------------------
  */
 
+/* A post-processor ByteLevel trims offsets, which we do not give. */
 static hr_status load_nothing(const hr_json *v, hr_tokenizer *t, int depth)
 {
-    /* a post-processor ByteLevel trims offsets, which we do not give; Fuse is what all decoding is
-     */
     (void)v, (void)t, (void)depth;
     return HR_OK;
 }
@@ -296,7 +130,7 @@ static hr_status load_template(const hr_json *v, hr_tokenizer *t, int depth)
 
 static hr_status load_post_processors(const hr_json *v, hr_tokenizer *t, int depth);
 
-static const stage_type post_processors[] = {
+static const hr_stage_type post_processors[] = {
     { "Sequence", load_post_processors },
     { "ByteLevel", load_nothing },
     { "TemplateProcessing", load_template },
@@ -304,104 +138,16 @@ static const stage_type post_processors[] = {
 
 static hr_status load_one_post_processor(const hr_json *v, hr_tokenizer *t, int depth)
 {
-    return load_stage(v, t, depth, "post_processor", post_processors, COUNT(post_processors));
+    return hr_load_stage(v, t, depth, "post_processor", post_processors, HR_COUNT(post_processors));
 }
 
 static hr_status load_post_processors(const hr_json *v, hr_tokenizer *t, int depth)
 {
-    return load_list(hr_json_get(v, "processors"), "post_processor Sequence: processors", t, depth,
-                     load_one_post_processor);
+    return hr_load_list(hr_json_get(v, "processors"), "post_processor Sequence: processors", t,
+                        depth, load_one_post_processor);
 }
 
 hr_status hr_load_post_processor(const hr_json *v, hr_tokenizer *t)
 {
     return load_one_post_processor(v, t, 0);
-}
-
-/* ---- decoders ---------------------------------------------------------------------------------
- */
-
-static hr_status load_byte_level_decoder(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)v, (void)depth;
-    if (!t->bpe.byte_level)
-        return hr_fail(HR_UNIMPLEMENTED, "decoder ByteLevel without pre_tokenizer ByteLevel");
-    t->decoder.byte_level = true;
-    return HR_OK;
-}
-
-static hr_status load_replace_decoder(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)depth;
-    hr_str from, to;
-    bool regex;
-    HR_TRY(load_pattern(v, "decoder Replace", &from, &regex));
-    HR_TRY(hr_json_to_str(hr_json_get(v, "content"), "decoder Replace: content", &to));
-    if (regex || from.n == 0)
-        return hr_fail(HR_UNIMPLEMENTED, "decoder Replace with a Regex or an empty String");
-    HR_TRY(hr_tokenizer_keep(t, from, &t->decoder.from));
-    return hr_tokenizer_keep(t, to, &t->decoder.to);
-}
-
-static hr_status load_byte_fallback(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)v, (void)depth;
-    t->decoder.byte_fallback = true;
-    return HR_OK;
-}
-
-static hr_status load_strip(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    (void)depth;
-    hr_str content;
-    int64_t start, stop;
-    HR_TRY(hr_json_to_str(hr_json_get(v, "content"), "decoder Strip: content", &content));
-    HR_TRY(hr_json_to_i64(hr_json_get(v, "start"), "decoder Strip: start", &start));
-    HR_TRY(hr_json_to_i64(hr_json_get(v, "stop"), "decoder Strip: stop", &stop));
-    if (content.n != 1 || content.p[0] == '\0' || start != 1 || stop != 0)
-        return hr_fail(HR_UNIMPLEMENTED,
-                       "decoder Strip of other than one ASCII character in front");
-    t->decoder.strip_first = content.p[0];
-    return HR_OK;
-}
-
-/* The one order in which a sequence means what the detokeniser does: tokens one by one first, the
- * joined text afterwards. */
-static const stage_type decoder_steps[] = {
-    { "Replace", load_replace_decoder },
-    { "ByteFallback", load_byte_fallback },
-    { "Fuse", load_nothing },
-    { "Strip", load_strip },
-};
-
-static hr_status load_decoder_steps(const hr_json *v, hr_tokenizer *t, int depth)
-{
-    const hr_json *list = hr_json_get(v, "decoders");
-    if (!list || list->type != HR_JSON_ARRAY)
-        return hr_fail(HR_INVALID_ARGUMENT, "decoder Sequence: decoders is not an array");
-    if (t->bpe.byte_level)
-        return hr_fail(HR_UNIMPLEMENTED, "decoder Sequence with pre_tokenizer ByteLevel");
-    bool fused = false;
-    for (size_t i = 0, next = 0; i < list->count; i++, next++) {
-        hr_str type;
-        HR_TRY(hr_load_type(&list->items[i], "decoder Sequence: an item", &type));
-        while (next < COUNT(decoder_steps) && !hr_str_eq_c(type, decoder_steps[next].name)) next++;
-        if (next == COUNT(decoder_steps))
-            return hr_fail(HR_UNIMPLEMENTED, "decoder Sequence: %.*s at place %zu",
-                           HR_STR_ARG(type), i);
-        HR_TRY(decoder_steps[next].load(&list->items[i], t, depth));
-        fused = fused || hr_str_eq_c(type, "Fuse");
-    }
-    return fused ? HR_OK : hr_fail(HR_UNIMPLEMENTED, "decoder Sequence without Fuse");
-}
-
-static const stage_type decoders[] = {
-    { "ByteLevel", load_byte_level_decoder },
-    { "Sequence", load_decoder_steps },
-};
-
-hr_status hr_load_decoder(const hr_json *v, hr_tokenizer *t)
-{
-    if (hr_load_is_null(v)) return hr_fail(HR_UNIMPLEMENTED, "decoder: there is none");
-    return load_stage(v, t, 0, "decoder", decoders, COUNT(decoders));
 }

@@ -1,4 +1,5 @@
-/* Normalizers: a table of small functions from a text to a text, provenance carried along.
+/* Normalizers: a table of small functions from a text to a text, provenance carried along; those
+ * other than the Unicode forms are rewrite.c's.
  *
  * Runs on the caller's thread and scratch. Unicode forms use utf8proc for what single characters
  * decompose to and for composing, in pieces: a character that nothing composes with from the left
@@ -19,7 +20,7 @@
 #define MOST_PARTS 18
 #define LAST_CLASS 255
 
-static void put(hr_marked_text *out, hr_str bytes, bool plain, bool marked)
+void hr_marked_put(hr_marked_text *out, hr_str bytes, bool plain, bool marked)
 {
     hr_buf_add_str(&out->bytes, bytes);
     if (!marked) return;
@@ -27,11 +28,6 @@ static void put(hr_marked_text *out, hr_str bytes, bool plain, bool marked)
     if (!to) return;
     memset(to, plain, bytes.n);
     out->plain.n += bytes.n;
-}
-
-static bool any_plain(const char *plain, size_t from, size_t to)
-{
-    return plain && memchr(plain + from, 1, to - from) != NULL;
 }
 
 /* ---- Unicode forms ----------------------------------------------------------------------------
@@ -93,7 +89,8 @@ static hr_status write_piece(int form, hr_normalize_scratch *s, bool plain, bool
     }
     for (size_t i = 0; i < s->n; i++) {
         char text[4];
-        put(out, (hr_str){ text, hr_utf8_encode((uint32_t)s->chars[i], text) }, plain, marked);
+        hr_marked_put(out, (hr_str){ text, hr_utf8_encode((uint32_t)s->chars[i], text) }, plain,
+                      marked);
     }
     s->n = 0;
     return HR_OK;
@@ -137,14 +134,14 @@ static hr_status unicode_form(const hr_normalizer *stage, hr_str in, const char 
         if (before && (alone || late || !clings(s->chars[before]))) {
             int32_t first[MOST_PARTS];
             memcpy(first, s->chars + before, parts * sizeof *first);
-            HR_TRY(write_piece(stage->form, s, any_plain(plain, piece, i), plain, out));
+            HR_TRY(write_piece(stage->form, s, hr_any_plain(plain, piece, i), plain, out));
             memcpy(s->chars, first, parts * sizeof *first);
             piece = i;
         }
         s->n += parts;
         alone = late;
     }
-    return write_piece(stage->form, s, any_plain(plain, piece, in.n), plain, out);
+    return write_piece(stage->form, s, hr_any_plain(plain, piece, in.n), plain, out);
 }
 
 /* Already normal, as far as a glance can tell: no character from U+0300 on, or only ASCII. */
@@ -156,45 +153,18 @@ static bool looks_normal(int form, hr_str text)
     return true;
 }
 
-/* ---- the others ------------------------------------------------------------------------------ */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
-static hr_status prepend(const hr_normalizer *stage, hr_str in, const char *plain,
-                         hr_normalize_scratch *s, hr_marked_text *out)
-{
-    (void)s;
-    if (in.n == 0) return HR_OK;
-    put(out, stage->to, plain && plain[0], plain);
-    put(out, in, false, false);
-    if (plain) hr_buf_add(&out->plain, plain, in.n);
-    return HR_OK;
-}
-
-static hr_status replace(const hr_normalizer *stage, hr_str in, const char *plain,
-                         hr_normalize_scratch *s, hr_marked_text *out)
-{
-    (void)s;
-    for (size_t at = 0; at < in.n;) {
-        size_t hit = hr_str_find(in, stage->from, at);
-        size_t end = hit == SIZE_MAX ? in.n : hit;
-        put(out, hr_str_slice(in, at, end), false, false);
-        if (plain) hr_buf_add(&out->plain, plain + at, end - at);
-        if (hit == SIZE_MAX) break;
-        at = hit + stage->from.n;
-        put(out, stage->to, any_plain(plain, hit, at), plain);
-    }
-    return HR_OK;
-}
-
-static hr_status (*const run[])(const hr_normalizer *, hr_str, const char *, hr_normalize_scratch *,
-                                hr_marked_text *) = {
-    [HR_NORM_UNICODE] = unicode_form,
-    [HR_NORM_PREPEND] = prepend,
-    [HR_NORM_REPLACE] = replace,
+static const hr_normalizer_run run[] = {
+    [HR_NORM_UNICODE] = unicode_form,         [HR_NORM_PREPEND] = hr_normalize_prepend,
+    [HR_NORM_REPLACE] = hr_normalize_replace, [HR_NORM_LOWER] = hr_normalize_lower,
+    [HR_NORM_STRIP] = hr_normalize_strip,     [HR_NORM_BYTES] = hr_normalize_bytes,
 };
 
 hr_status hr_normalize(const hr_normalizer *stages, size_t n, hr_str text, const char *plain,
                        hr_normalize_scratch *s, hr_str *out, const char **out_plain)
 {
+    s->lost_front = false;
     for (size_t i = 0, turn = 0; i < n; i++) {
         if (stages[i].kind == HR_NORM_UNICODE && looks_normal(stages[i].form, text)) continue;
         hr_marked_text *side = &s->side[turn++ % 2];
@@ -211,6 +181,12 @@ hr_status hr_normalize(const hr_normalizer *stages, size_t n, hr_str text, const
     return HR_OK;
 }
 
+void hr_normalizer_deinit(hr_normalizer *n)
+{
+    hr_pattern_destroy(n->pattern);
+    n->pattern = NULL;
+}
+
 void hr_normalize_scratch_deinit(hr_normalize_scratch *s)
 {
     for (int i = 0; i < 2; i++) {
@@ -219,5 +195,7 @@ void hr_normalize_scratch_deinit(hr_normalize_scratch *s)
     }
     hr_free(s->chars);
     hr_free(s->sorted);
+    hr_buf_deinit(&s->kinds);
+    hr_matcher_deinit(&s->matcher);
     *s = (hr_normalize_scratch){ 0 };
 }

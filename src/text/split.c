@@ -51,6 +51,7 @@ static hr_status cut(cutter *c, hr_str part, bool match)
     const hr_splitter *s = &c->chain->stages[c->stage];
     match = match != s->invert;
     if (s->behavior == HR_SPLIT_ISOLATED) return pass_on(c->chain, c->stage + 1, part);
+    if (s->behavior == HR_SPLIT_REMOVED && match) c->chain->scratch->at_start = false;
     if (s->behavior == HR_SPLIT_REMOVED)
         return match ? HR_OK : pass_on(c->chain, c->stage + 1, part);
     if (joins(c, s->behavior, match)) {
@@ -140,6 +141,58 @@ static hr_status by_chars(const pipeline *chain, size_t stage, hr_str text)
     return cut_rest(&c, text, done);
 }
 
+static int word_kind(uint32_t c)
+{
+    return hr_unicode_is_space(c) ? 0 : hr_unicode_is_word(c) ? 1 : 2;
+}
+
+static hr_status by_words(const pipeline *chain, size_t stage, hr_str text)
+{
+    size_t from = 0, len;
+    int kind = 0;
+    for (size_t i = 0; i <= text.n; i += len) {
+        int next = i < text.n ? word_kind(hr_utf8_decode(hr_str_slice(text, i, text.n), &len)) : -1;
+        if (i == text.n) len = 1;
+        if (next == kind) continue;
+        if (kind == 0 && i > 0) chain->scratch->at_start = false;
+        if (kind != 0) HR_TRY(pass_on(chain, stage + 1, hr_str_slice(text, from, i)));
+        from = i;
+        kind = next;
+    }
+    return HR_OK;
+}
+
+static hr_status put_bytes(const pipeline *chain, size_t stage, hr_str text)
+{
+    hr_buf *b = &chain->scratch->text[stage];
+    hr_buf_clear(b);
+    hr_bytes_add_text(b, text);
+    HR_TRY(hr_buf_status(b));
+    return pass_on(chain, stage + 1, hr_buf_str(b));
+}
+
+static hr_status put_spaces(const pipeline *chain, size_t stage, hr_str text)
+{
+    const hr_splitter *s = &chain->stages[stage];
+    hr_buf *b = &chain->scratch->text[stage];
+    hr_buf_clear(b);
+    bool prefix = s->scheme == HR_PREPEND_ALWAYS ||
+                  (s->scheme == HR_PREPEND_FIRST && chain->scratch->at_start);
+    if (prefix && text.p[0] != ' ' && !hr_str_starts(text, s->literal))
+        hr_buf_add_str(b, s->literal);
+    for (size_t at = 0, end; at < text.n; at = end) {
+        const char *space = memchr(text.p + at, ' ', text.n - at);
+        end = space ? (size_t)(space - text.p) : text.n;
+        hr_buf_add_str(b, hr_str_slice(text, at, end));
+        if (!space) break;
+        hr_buf_add_str(b, s->literal);
+        end++;
+    }
+    HR_TRY(hr_buf_status(b));
+    return s->splits ? by_literal(chain, stage, hr_buf_str(b))
+                     : pass_on(chain, stage + 1, hr_buf_str(b));
+}
+
 static hr_status put_prefix(const pipeline *chain, size_t stage, hr_str text)
 {
     if (text.p[0] == ' ') return pass_on(chain, stage + 1, text);
@@ -152,17 +205,18 @@ static hr_status put_prefix(const pipeline *chain, size_t stage, hr_str text)
 }
 
 static hr_status (*const run[])(const pipeline *, size_t, hr_str) = {
-    [HR_SPLIT_PATTERN] = by_pattern,
-    [HR_SPLIT_LITERAL] = by_literal,
-    [HR_SPLIT_CHARS] = by_chars,
-    [HR_SPLIT_PREFIX] = put_prefix,
+    [HR_SPLIT_PATTERN] = by_pattern, [HR_SPLIT_LITERAL] = by_literal, [HR_SPLIT_CHARS] = by_chars,
+    [HR_SPLIT_WORDS] = by_words,     [HR_SPLIT_PREFIX] = put_prefix,  [HR_SPLIT_BYTES] = put_bytes,
+    [HR_SPLIT_SPACES] = put_spaces,
 };
 
 /* `stage` = n is the sink. Empty pieces are dropped, as Hugging Face does. */
 static hr_status pass_on(const pipeline *c, size_t stage, hr_str piece)
 {
     if (piece.n == 0) return HR_OK;
-    return stage == c->n ? c->sink(c->self, piece) : run[c->stages[stage].kind](c, stage, piece);
+    if (stage < c->n) return run[c->stages[stage].kind](c, stage, piece);
+    c->scratch->at_start = false;
+    return c->sink(c->self, piece);
 }
 
 hr_status hr_split(const hr_splitter *stages, size_t n, hr_str text, hr_split_scratch *s,

@@ -146,13 +146,18 @@ void hr_added_deinit(hr_added *a);
 typedef enum hr_normalizer_kind {
     HR_NORM_UNICODE, /* NFC, NFD, NFKC, NFKD by `form` */
     HR_NORM_PREPEND, /* `to` before a text that is not empty */
-    HR_NORM_REPLACE, /* each `from` becomes `to` */
+    HR_NORM_REPLACE, /* each `from`, or what `pattern` matches, becomes `to` */
+    HR_NORM_LOWER,   /* small letters */
+    HR_NORM_STRIP,   /* no white space in front, behind */
+    HR_NORM_BYTES,   /* each byte becomes its character in the byte-level alphabet */
 } hr_normalizer_kind;
 
 typedef struct hr_normalizer {
     hr_normalizer_kind kind;
-    int form;        /* utf8proc options */
-    hr_str from, to; /* borrowed from the tokenizer's arena */
+    int form;            /* utf8proc options */
+    hr_str from, to;     /* borrowed from the tokenizer's arena */
+    hr_pattern *pattern; /* owned; NULL = `from` counts */
+    bool front, behind;  /* HR_NORM_STRIP */
 } hr_normalizer;
 
 /* Text under way, and for each byte whether it is data (1) or not; `plain` is empty when nobody
@@ -166,12 +171,37 @@ typedef struct hr_normalize_scratch {
     int32_t *chars;         /* owned: a character with its marks, decomposed */
     int32_t *sorted;        /* owned */
     size_t n, capacity, sorted_capacity;
+    hr_buf kinds;       /* of characters, for patterns */
+    hr_matcher matcher; /* made by the first pattern */
+    bool lost_front;    /* out: the text's beginning went without leaving anything */
 } hr_normalize_scratch;
+
+/* Appends bytes; where `marked`, each is data if `plain`. */
+void hr_marked_put(hr_marked_text *out, hr_str bytes, bool plain, bool marked);
+static inline bool hr_any_plain(const char *plain, size_t from, size_t to)
+{
+    return plain && from < to && memchr(plain + from, 1, to - from) != NULL;
+}
+
+/* rewrite.c: one stage each; `plain` is NULL or marks the bytes of `in`. */
+typedef hr_status (*hr_normalizer_run)(const hr_normalizer *stage, hr_str in, const char *plain,
+                                       hr_normalize_scratch *s, hr_marked_text *out);
+hr_status hr_normalize_prepend(const hr_normalizer *, hr_str, const char *, hr_normalize_scratch *,
+                               hr_marked_text *);
+hr_status hr_normalize_replace(const hr_normalizer *, hr_str, const char *, hr_normalize_scratch *,
+                               hr_marked_text *);
+hr_status hr_normalize_lower(const hr_normalizer *, hr_str, const char *, hr_normalize_scratch *,
+                             hr_marked_text *);
+hr_status hr_normalize_strip(const hr_normalizer *, hr_str, const char *, hr_normalize_scratch *,
+                             hr_marked_text *);
+hr_status hr_normalize_bytes(const hr_normalizer *, hr_str, const char *, hr_normalize_scratch *,
+                             hr_marked_text *);
 
 /* *out and *out_plain point into the input or the scratch. `plain` may be NULL. */
 HR_MUST_USE hr_status hr_normalize(const hr_normalizer *stages, size_t n, hr_str text,
                                    const char *plain, hr_normalize_scratch *s, hr_str *out,
                                    const char **out_plain);
+void hr_normalizer_deinit(hr_normalizer *n);
 void hr_normalize_scratch_deinit(hr_normalize_scratch *s);
 
 /* ---- split.c: pre-tokenizers ------------------------------------------------------------------
@@ -181,8 +211,18 @@ typedef enum hr_splitter_kind {
     HR_SPLIT_PATTERN, /* a regular expression */
     HR_SPLIT_LITERAL, /* a string */
     HR_SPLIT_CHARS,   /* each character of a set is a match */
+    HR_SPLIT_WORDS,   /* \w+|[^\w\s]+ as Rust's regex has it, the rest goes */
     HR_SPLIT_PREFIX,  /* no split: a space before a piece that does not start with one */
+    HR_SPLIT_BYTES,   /* no split: each byte becomes its character in the byte-level alphabet */
+    HR_SPLIT_SPACES,  /* Metaspace: spaces become `literal`, perhaps one more in front, and begin
+                         pieces when `splits` */
 } hr_splitter_kind;
+
+typedef enum hr_prepend_scheme {
+    HR_PREPEND_ALWAYS,
+    HR_PREPEND_FIRST, /* only where the text begins */
+    HR_PREPEND_NEVER,
+} hr_prepend_scheme;
 
 typedef enum hr_split_behavior {
     HR_SPLIT_ISOLATED,
@@ -196,9 +236,11 @@ typedef struct hr_splitter {
     hr_splitter_kind kind;
     hr_split_behavior behavior;
     bool invert;
-    hr_pattern *pattern; /* owned */
-    hr_str literal;      /* borrowed from the tokenizer's arena; not empty */
-    hr_charset chars;    /* owned */
+    hr_prepend_scheme scheme; /* HR_SPLIT_SPACES */
+    bool splits;              /* HR_SPLIT_SPACES */
+    hr_pattern *pattern;      /* owned */
+    hr_str literal;           /* borrowed from the tokenizer's arena; not empty */
+    hr_charset chars;         /* owned */
 } hr_splitter;
 
 /* Receives the pieces of a text, in order. */
@@ -207,6 +249,7 @@ typedef hr_status (*hr_piece_sink)(void *self, hr_str piece);
 typedef struct hr_split_scratch {
     hr_buf text[HR_TEXT_MAX_STAGES]; /* per stage: kinds of characters, or changed text */
     hr_matcher matcher;
+    bool at_start; /* in: the text begins where the whole one does; cleared by the first piece */
 } hr_split_scratch;
 
 HR_MUST_USE hr_status hr_split(const hr_splitter *stages, size_t n, hr_str text,
@@ -216,11 +259,27 @@ void hr_split_scratch_deinit(hr_split_scratch *s);
 
 /* ---- decode.c ------------------------------------------------------------------------------- */
 
-/* How a token's text becomes its bytes, once, when the tokenizer is loaded; all but the last. */
+typedef enum hr_decode_kind {
+    HR_DECODE_BYTES,    /* a token spelt in the byte-level alphabet is those bytes */
+    HR_DECODE_FALLBACK, /* <0xHH> is a byte */
+    HR_DECODE_REPLACE,  /* each `from` becomes `to` */
+    HR_DECODE_STRIP,    /* up to `front` times `from` off the front, `behind` times off the end */
+} hr_decode_kind;
+
+typedef struct hr_decode_step {
+    hr_decode_kind kind;
+    hr_str from, to;
+    int64_t front, behind;
+} hr_decode_step;
+
+/* The steps make a token's text its bytes, once, when the tokenizer is loaded; the rest is for the
+ * joined text. */
 typedef struct hr_decoder {
-    bool byte_level;    /* texts are spelt in the byte-level alphabet */
-    hr_str from, to;    /* each `from` becomes `to`; from.n 0 = nothing does */
-    bool byte_fallback; /* <0xHH> is a byte */
+    hr_decode_step steps[HR_TEXT_MAX_STAGES];
+    size_t n_steps;
+    hr_str first_drops; /* Metaspace: the first token loses each of it; n 0 = nothing */
+    bool blanks;        /* one between any two tokens */
+    bool fused;         /* while loading: what follows sees the joined text */
     char strip_first;   /* taken off the front of a text where it is; 0 = nothing */
 } hr_decoder;
 
@@ -246,6 +305,7 @@ HR_MUST_USE hr_status hr_tokenizer_keep(hr_tokenizer *t, hr_str text, hr_str *ou
 /* The next free stage, zeroed. */
 HR_MUST_USE hr_status hr_tokenizer_add_splitter(hr_tokenizer *t, hr_splitter **out);
 HR_MUST_USE hr_status hr_tokenizer_add_normalizer(hr_tokenizer *t, hr_normalizer **out);
+HR_MUST_USE hr_status hr_tokenizer_add_decode_step(hr_tokenizer *t, hr_decode_step **out);
 HR_MUST_USE hr_status hr_tokenizer_add_pattern(hr_tokenizer *t, hr_str regex);
 HR_MUST_USE hr_status hr_tokenizer_add_digits(hr_tokenizer *t, hr_split_behavior behavior);
 /* Registers an added token whose id has its text in the vocabulary. */

@@ -39,6 +39,15 @@ hr_status hr_tokenizer_add_normalizer(hr_tokenizer *t, hr_normalizer **out)
     return HR_OK;
 }
 
+hr_status hr_tokenizer_add_decode_step(hr_tokenizer *t, hr_decode_step **out)
+{
+    *out = NULL;
+    if (t->decoder.n_steps == HR_TEXT_MAX_STAGES)
+        return hr_fail(HR_UNIMPLEMENTED, "tokenizer: more than %d decoders", HR_TEXT_MAX_STAGES);
+    *out = &t->decoder.steps[t->decoder.n_steps++];
+    return HR_OK;
+}
+
 hr_status hr_tokenizer_add_pattern(hr_tokenizer *t, hr_str regex)
 {
     hr_splitter *s;
@@ -78,70 +87,117 @@ hr_status hr_tokenizer_add_token(hr_tokenizer *t, const hr_added_token *token)
     return token->normalized ? add_normalized(t, token) : hr_added_add(&t->raw, token);
 }
 
-/* "<0x0A>" → 10, or -1. */
+/* "<0x0A>" → 10, or -1. Both cases, as Hugging Face reads them. */
 static int byte_token(hr_str text)
 {
-    static const char digits[] = "0123456789ABCDEF";
+    static const char digits[] = "0123456789ABCDEFabcdef";
     if (text.n != 6 || memcmp(text.p, "<0x", 3) != 0 || text.p[5] != '>') return -1;
     const char *high = strchr(digits, text.p[3]), *low = strchr(digits, text.p[4]);
     if (!text.p[3] || !text.p[4] || !high || !low) return -1;
-    return (int)(high - digits) * 16 + (int)(low - digits);
+    ptrdiff_t h = high - digits, l = low - digits;
+    return (int)((h > 15 ? h - 6 : h) * 16 + (l > 15 ? l - 6 : l));
 }
 
-static void add_replaced(const hr_decoder *d, hr_str text, hr_buf *out)
+static void add_replaced(hr_str text, hr_str from, hr_str to, hr_buf *out)
 {
-    for (size_t hit; d->from.n && (hit = hr_str_find(text, d->from, 0)) != SIZE_MAX;) {
+    for (size_t hit; (hit = hr_str_find(text, from, 0)) != SIZE_MAX;) {
         hr_buf_add_str(out, hr_str_slice(text, 0, hit));
-        hr_buf_add_str(out, d->to);
-        text = hr_str_slice(text, hit + d->from.n, text.n);
+        hr_buf_add_str(out, to);
+        text = hr_str_slice(text, hit + from.n, text.n);
     }
     hr_buf_add_str(out, text);
 }
 
-/* What a token stands for in a text. */
-static hr_status write_bytes(const hr_decoder *d, hr_str text, hr_buf *out)
+static void add_stripped(hr_str text, const hr_decode_step *d, hr_buf *out)
 {
-    hr_buf_clear(out);
+    hr_str what = d->from;
+    for (int64_t i = 0; i < d->front && hr_str_starts(text, what); i++)
+        text = hr_str_slice(text, what.n, text.n);
+    for (int64_t i = 0; i < d->behind && hr_str_ends(text, what); i++) text.n -= what.n;
+    hr_buf_add_str(out, text);
+}
+
+static void add_spelt(hr_str text, hr_buf *out)
+{
+    size_t n = 0;
     char *room = hr_buf_reserve(out, text.n);
-    if (!room) return hr_buf_status(out);
-    size_t n;
-    if (d->byte_level && hr_bytes_from_text(text, room, &n)) {
-        out->n = n;
-        return HR_OK;
+    if (room && hr_bytes_from_text(text, room, &n)) out->n += n;
+    else hr_buf_add_str(out, text);
+}
+
+static hr_status decode_step(const hr_decode_step *d, hr_str text, hr_buf *out)
+{
+    int byte;
+    hr_buf_clear(out);
+    switch (d->kind) {
+    case HR_DECODE_BYTES: add_spelt(text, out); break;
+    case HR_DECODE_REPLACE: add_replaced(text, d->from, d->to, out); break;
+    case HR_DECODE_STRIP: add_stripped(text, d, out); break;
+    case HR_DECODE_FALLBACK:
+        byte = byte_token(text);
+        if (byte >= 0) hr_buf_add_byte(out, (char)byte);
+        else hr_buf_add_str(out, text);
+        break;
     }
-    int byte = d->byte_fallback ? byte_token(text) : -1;
-    if (byte >= 0) hr_buf_add_byte(out, (char)byte);
-    else add_replaced(d, text, out);
     return hr_buf_status(out);
 }
 
-static hr_status find_token_bytes(hr_tokenizer *t, hr_buf *scratch)
+/* What a token stands for in a text: in one of the two, or `text` itself. */
+static hr_status find_bytes(const hr_decoder *d, hr_str text, hr_buf scratch[2], hr_str *out)
 {
-    for (size_t id = 0; id < t->vocab.size; id++) {
-        hr_token *token = &t->vocab.tokens[id];
-        if (!token->text.p) continue;
-        if (token->text.n > t->bpe.longest) t->bpe.longest = token->text.n;
-        HR_TRY(write_bytes(&t->decoder, token->text, scratch));
-        if (hr_str_eq(hr_buf_str(scratch), token->text)) continue; /* as vocab.c left it */
-        char *bytes = hr_arena_copy(&t->vocab.arena, scratch->p, scratch->n);
-        if (!bytes) return hr_fail(HR_RESOURCE_EXHAUSTED, "tokenizer: memory for bytes of tokens");
-        token->bytes = (hr_str){ bytes, scratch->n };
+    *out = text;
+    for (size_t i = 0; i < d->n_steps; i++) {
+        HR_TRY(decode_step(&d->steps[i], *out, &scratch[i % 2]));
+        *out = hr_buf_str(&scratch[i % 2]);
     }
     return HR_OK;
 }
 
+static hr_status find_token_bytes(hr_tokenizer *t, hr_buf scratch[2])
+{
+    hr_str found;
+    for (size_t id = 0; id < t->vocab.size; id++) {
+        hr_token *token = &t->vocab.tokens[id];
+        if (!token->text.p) continue;
+        if (token->text.n > t->bpe.longest) t->bpe.longest = token->text.n;
+        HR_TRY(find_bytes(&t->decoder, token->text, scratch, &found));
+        if (hr_str_eq(found, token->text)) continue; /* as vocab.c left it */
+        char *bytes = hr_arena_copy(&t->vocab.arena, found.p, found.n);
+        if (!bytes) return hr_fail(HR_RESOURCE_EXHAUSTED, "tokenizer: memory for bytes of tokens");
+        token->bytes = (hr_str){ bytes, found.n };
+    }
+    return HR_OK;
+}
+
+/* Where a byte has no token and something stands for unknown characters, the characters of the
+ * byte-level alphabet are what BPE must see. */
+static hr_status spell_unknown_bytes(hr_tokenizer *t)
+{
+    hr_splitter *s;
+    bool known = true;
+    for (int i = 0; i < 256; i++) known = known && t->bpe.byte_id[i] >= 0;
+    if (!t->bpe.byte_level || known || (t->bpe.unk < 0 && !t->bpe.byte_fallback)) return HR_OK;
+    t->bpe.byte_level = false;
+    HR_TRY(hr_tokenizer_add_splitter(t, &s));
+    s->kind = HR_SPLIT_BYTES;
+    return hr_bpe_find_bytes(&t->bpe);
+}
+
 hr_status hr_tokenizer_finish(hr_tokenizer *t)
 {
-    hr_buf scratch = { 0 };
-    hr_status st = find_token_bytes(t, &scratch);
-    hr_buf_deinit(&scratch);
-    return st ? st : hr_bpe_find_bytes(&t->bpe);
+    hr_buf scratch[2] = { { 0 }, { 0 } };
+    hr_status st = find_token_bytes(t, scratch);
+    hr_buf_deinit(&scratch[0]);
+    hr_buf_deinit(&scratch[1]);
+    if (!st) st = hr_bpe_find_bytes(&t->bpe);
+    return st ? st : spell_unknown_bytes(t);
 }
 
 void hr_tokenizer_destroy(hr_tokenizer *t)
 {
     if (!t) return;
     for (size_t i = 0; i < t->n_splitters; i++) hr_splitter_deinit(&t->splitters[i]);
+    for (size_t i = 0; i < t->n_normalizers; i++) hr_normalizer_deinit(&t->normalizers[i]);
     hr_added_deinit(&t->raw);
     hr_added_deinit(&t->normalized);
     hr_bpe_deinit(&t->bpe);

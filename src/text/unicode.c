@@ -89,6 +89,20 @@ bool hr_unicode_is_word(uint32_t c)
            hr_ranges_have(letter_symbols, COUNT(letter_symbols), c) || c == 0x200C || c == 0x200D;
 }
 
+uint32_t hr_unicode_to_lower(uint32_t c)
+{
+    size_t low = 0, high = hr_unicode_n_lower;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (c > hr_unicode_lower[mid].hi) low = mid + 1;
+        else high = mid;
+    }
+    if (low == hr_unicode_n_lower) return c;
+    const hr_case_run *r = &hr_unicode_lower[low];
+    bool inside = c >= r->lo && (c - r->lo) % (uint32_t)r->step == 0;
+    return inside ? (uint32_t)((int32_t)c + r->distance) : c;
+}
+
 hr_status hr_charset_add(hr_charset *s, uint32_t lo, uint32_t hi)
 {
     HR_TRY(hr_grow((void **)&s->ranges, &s->capacity, s->n + 1, sizeof *s->ranges));
@@ -136,11 +150,21 @@ hr_status hr_charset_add_numeric(hr_charset *s)
     return add_ranges(s, hr_unicode_late_numbers, hr_unicode_n_late_numbers);
 }
 
+hr_status hr_charset_add_punctuation(hr_charset *s)
+{
+    static const hr_range ascii[] = { { '!', '/' }, { ':', '@' }, { '[', '`' }, { '{', '~' } };
+    HR_TRY(add_ranges(s, ascii, COUNT(ascii)));
+    return add_ranges(s, hr_unicode_punctuation, hr_unicode_n_punctuation);
+}
+
 hr_status hr_charset_add_property(hr_charset *s, hr_str name)
 {
     for (size_t i = 0; i < COUNT(properties); i++)
         if (hr_str_eq_c(name, properties[i].name))
             return hr_charset_add_categories(s, properties[i].categories);
+    for (size_t i = 0; i < hr_unicode_n_scripts; i++)
+        if (hr_str_eq_c(name, hr_unicode_scripts[i].name))
+            return add_ranges(s, hr_unicode_scripts[i].ranges, hr_unicode_scripts[i].n);
     return hr_fail(HR_UNIMPLEMENTED, "character property \\p{%.*s}", HR_STR_ARG(name));
 }
 

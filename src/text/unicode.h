@@ -46,18 +46,42 @@ typedef struct hr_range {
     uint32_t lo, hi;
 } hr_range;
 
+/* Capitals lo, lo + step … hi, whose small letters are `distance` further on. */
+typedef struct hr_case_run {
+    uint32_t lo, hi;
+    int32_t step, distance;
+} hr_case_run;
+
+typedef struct hr_script {
+    const char *name;
+    const hr_range *ranges; /* [n], ascending */
+    size_t n;
+} hr_script;
+
 extern const uint32_t hr_unicode_runs[];
 extern const size_t hr_unicode_n_runs;
 extern const hr_range hr_unicode_late_numbers[];
 extern const size_t hr_unicode_n_late_numbers;
 extern const hr_range hr_unicode_late_marks[];
 extern const size_t hr_unicode_n_late_marks;
+extern const hr_case_run hr_unicode_lower[];
+extern const size_t hr_unicode_n_lower;
+extern const hr_range hr_unicode_punctuation[];
+extern const size_t hr_unicode_n_punctuation;
+extern const hr_range hr_unicode_extenders[];
+extern const size_t hr_unicode_n_extenders;
+extern const hr_range hr_unicode_prepends[];
+extern const size_t hr_unicode_n_prepends;
+extern const hr_script hr_unicode_scripts[];
+extern const size_t hr_unicode_n_scripts;
 
 hr_category hr_unicode_category(uint32_t c);
 /* White_Space, which every part of Hugging Face agrees on. */
 bool hr_unicode_is_space(uint32_t c);
 /* \w as Rust's regex has it: decides what a single word is. */
 bool hr_unicode_is_word(uint32_t c);
+/* char::to_lowercase of Rust, but for U+0130, which becomes two characters. */
+uint32_t hr_unicode_to_lower(uint32_t c);
 bool hr_ranges_have(const hr_range *r, size_t n, uint32_t c);
 
 /* ---- sets of characters -------------------------------------------------------------------- */
@@ -77,7 +101,10 @@ HR_MUST_USE hr_status hr_charset_add_space(hr_charset *s);
 HR_MUST_USE hr_status hr_charset_add_word(hr_charset *s);
 /* char::is_numeric of Rust. */
 HR_MUST_USE hr_status hr_charset_add_numeric(hr_charset *s);
-/* A \p{name}: a general category or a group of them. INVALID_ARGUMENT names an unknown one. */
+/* What the pre-tokenizer Punctuation cuts out. */
+HR_MUST_USE hr_status hr_charset_add_punctuation(hr_charset *s);
+/* A \p{name}: a general category, a group of them or a script. UNIMPLEMENTED names an unknown one.
+ */
 HR_MUST_USE hr_status hr_charset_add_property(hr_charset *s, hr_str name);
 /* Ascending, disjoint, none touching. */
 void hr_charset_sort(hr_charset *s);
