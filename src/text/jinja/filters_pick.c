@@ -10,15 +10,18 @@ static hr_status sort_key(hr_jinterp *it, hr_jval v, bool case_sensitive, hr_jva
     return hr_jinja_str_lower(it, v, NULL, out);
 }
 
-/* "a,b" names several attributes: the key is a list then. */
+/* The key is a list, of one value too: so two that are undefined are equal, not an error. "a,b"
+ * names several attributes. */
 static hr_status multi_key(hr_jinterp *it, hr_jval of, hr_jval attribute, bool case_sensitive,
                            hr_jval *out)
 {
     hr_jval paths, *keys;
     static const hr_jstr comma = { .p = ",", .n = 1, .chars = 1 };
     if (attribute.kind != HR_J_STR || !memchr(attribute.as.s->p, ',', attribute.as.s->n)) {
-        HR_TRY(hr_jinja_attr_path(it, of, attribute, out));
-        return sort_key(it, *out, case_sensitive, out);
+        HR_TRY(hr_jinja_alloc(it, 1, sizeof *keys, &keys));
+        HR_TRY(hr_jinja_attr_path(it, of, attribute, keys));
+        HR_TRY(sort_key(it, *keys, case_sensitive, keys));
+        return hr_jinja_list(it, HR_J_LIST, keys, 1, out);
     }
     const hr_jfunction *split = hr_jinja_find_str_method(HR_STR("split"));
     hr_jval sep = { .kind = HR_J_STR, .as.s = &comma };
@@ -102,7 +105,11 @@ static hr_status extreme(hr_jinterp *it, hr_jval self, const hr_jargs *args, boo
     HR_TRY(hr_jinja_truth(it, args->pos[0], &cased));
     HR_TRY(hr_jinja_collect(it, self, &items, &n));
     if (!n) return hr_jinja_hint(it, "No aggregated item, sequence was empty.", out);
-    HR_TRY(make_keys(it, items, n, args->pos[1], cased, &keys));
+    HR_TRY(hr_jinja_alloc(it, n, sizeof *keys, &keys));
+    for (size_t i = 0; i < n; i++) {
+        HR_TRY(hr_jinja_attr_path(it, items[i], args->pos[1], &keys[i]));
+        HR_TRY(sort_key(it, keys[i], cased, &keys[i]));
+    }
     for (size_t i = 1; i < n; i++) {
         hr_jop op = greatest ? HR_JOP_GT : HR_JOP_LT;
         HR_TRY(hr_jinja_compare(it, op, keys[i], keys[best], &better));

@@ -201,11 +201,13 @@ static void put_quoted(hr_jbuilder *b, const hr_jstr *s, bool query)
 
 static hr_status put_pair(hr_jbuilder *b, hr_jval pair)
 {
+    const hr_jval *items;
     hr_jval text;
-    if ((pair.kind != HR_J_TUPLE && pair.kind != HR_J_LIST) || pair.as.l->n != 2)
-        return hr_jinja_fail(b->it, "urlencode: pairs are expected");
+    size_t n;
+    HR_TRY(hr_jinja_collect(b->it, pair, &items, &n));
+    if (n != 2) return hr_jinja_fail(b->it, "urlencode: pairs are expected");
     for (size_t i = 0; i < 2; i++) {
-        HR_TRY(hr_jinja_to_str(b->it, pair.as.l->items[i], &text));
+        HR_TRY(hr_jinja_to_str(b->it, items[i], &text));
         if (i) hr_jinja_put_c(b, "=");
         put_quoted(b, text.as.s, true);
     }

@@ -172,17 +172,23 @@ static hr_status test_upper(hr_jinterp *it, hr_jval self, const hr_jargs *args, 
     return say(out, hr_jinja_all_cased(self.as.s, HR_JC_UPPER));
 }
 
+static hr_status need_hashable(hr_jinterp *it, hr_jval v)
+{
+    if (hr_jinja_hashable(v)) return HR_OK;
+    return hr_jinja_fail(it, "unhashable type: '%s'", hr_jinja_type_name(v));
+}
+
 static hr_status test_filter(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out)
 {
-    (void)it;
     (void)args;
+    HR_TRY(need_hashable(it, self));
     return say(out, self.kind == HR_J_STR && hr_jinja_find_filter(hr_jinja_text(self.as.s)));
 }
 
 static hr_status test_test(hr_jinterp *it, hr_jval self, const hr_jargs *args, hr_jval *out)
 {
-    (void)it;
     (void)args;
+    HR_TRY(need_hashable(it, self));
     return say(out, self.kind == HR_J_STR && hr_jinja_find_test(hr_jinja_text(self.as.s)));
 }
 

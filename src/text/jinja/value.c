@@ -93,6 +93,10 @@ static void object_name(hr_jval v, char out[OBJECT_NAME])
     if (v.kind == HR_J_FUNCTION && hr_jinja_is_type(v)) name = "type";
     if (v.kind == HR_J_FUNCTION && v.as.fn->self.kind != HR_J_NONE)
         name = "builtin_function_or_method";
+    if (v.kind == HR_J_TUPLE && v.as.l->group) {
+        room = "jinja2.filters.";
+        name = "_GroupTuple";
+    }
     if (v.kind == HR_J_NONE) snprintf(out, OBJECT_NAME, "None");
     else snprintf(out, OBJECT_NAME, "%s%s object", room ? room : "", name);
 }
