@@ -15,8 +15,14 @@ enum { BLOCK = HR_BENCH_KV_BLOCK };
 
 static hr_value *input(hr_graph *g, const char *name, hr_dtype d, hr_shape s)
 {
-    bool rows = d == HR_DTYPE_F32 || d == HR_DTYPE_I8;
+    bool rows = d == HR_DTYPE_F32 || d == HR_DTYPE_BF16 || d == HR_DTYPE_I8;
     return hr_graph_input(g, name, d, s, rows ? HR_LIVE_TOKENS : HR_LIVE_ALL);
+}
+
+/* bf16 rows meet bf16 weights: what --dtype bfloat16 computes. */
+static hr_dtype dense_rows(const hr_bench_kernel *k)
+{
+    return k->format == HR_FORMAT_BF16 ? HR_DTYPE_BF16 : HR_DTYPE_F32;
 }
 
 static hr_value *build_linear(hr_graph *g, const hr_bench_op_rig *r, const hr_weight *weight)
@@ -25,7 +31,7 @@ static hr_value *build_linear(hr_graph *g, const hr_bench_op_rig *r, const hr_we
     int64_t T = r->most_rows, group = k->format == HR_FORMAT_I8C ? k->k : 32;
     hr_value *w = hr_graph_weight(g, weight);
     if (!hr_bench_format_is_int8(k->format))
-        return hr_op_linear(g, input(g, "x", HR_DTYPE_F32, HR_SHAPE(T, k->k)), w, NULL,
+        return hr_op_linear(g, input(g, "x", dense_rows(k), HR_SHAPE(T, k->k)), w, NULL,
                             HR_DTYPE_F32);
     hr_value *x = input(g, "x", HR_DTYPE_I8, HR_SHAPE(T, k->k));
     hr_value *scale = input(g, "x_scale", HR_DTYPE_F32, HR_SHAPE(T, k->k / group));
@@ -106,7 +112,7 @@ static void linear_work(const hr_bench_kernel *k, size_t weight_bytes, double ro
                         hr_bench_figure *f)
 {
     bool int8 = hr_bench_format_is_int8(k->format);
-    double row = (double)k->k * (int8 ? 1 : 4);
+    double row = (double)k->k * (double)(int8 ? 1 : hr_dtype_size(dense_rows(k)));
     if (int8) row += k->format == HR_FORMAT_I8C ? 4 : (double)k->k / 32 * 4;
     f->bytes = (double)weight_bytes + rows * (row + 4 * (double)k->n);
     f->ops = 2 * rows * (double)k->n * (double)k->k;
@@ -153,7 +159,7 @@ const char *hr_bench_kernel_refuses(const hr_bench_kernel *k, int64_t rows)
     return NULL;
 }
 
-/* Dense bf16 weights could be multiplied as they are or as f32, whichever is faster. */
+/* bf16 is multiplied as it is where the path has instructions for it, else as f32. */
 double hr_bench_kernel_gop_s(const hr_bench_kernel *k, const hr_bench_peaks *p)
 {
     double f32 = hr_bench_peaks_arithmetic(p, HR_BENCH_F32);

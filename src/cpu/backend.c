@@ -86,12 +86,13 @@ static hr_status event_await(hr_event *e)
 /* Every weight format multiplied so far and by what: the form of pack.h that was used. */
 static void numerics(hr_backend *base, hr_buf *out)
 {
-    static const char *const path[] = {
+    const hr_cpu_backend *b = (const hr_cpu_backend *)base;
+    const char *const path[] = {
         [HR_LINEAR_FLOAT] = "f32",
+        [HR_LINEAR_BF16] = hr_isa_bf16(b->isa) ? "bf16" : "f32",
         [HR_LINEAR_INT8_GROUP] = "i8x32",
         [HR_LINEAR_INT8_ROW] = "i8xrow",
     };
-    const hr_cpu_backend *b = (const hr_cpu_backend *)base;
     hr_buf_printf(out, "\"backend\":\"cpu\",\"isa\":\"%s\",\"kernels\":{", hr_isa_name(b->isa));
     const char *comma = "";
     for (size_t f = 0; f < sizeof b->products; f++) {

@@ -29,13 +29,15 @@ enum {
     LEAF7_EBX_AVX512DQ = 1 << 17,
     LEAF7_EBX_AVX512BW = 1 << 30,
     LEAF7_ECX_AVX512VNNI = 1 << 11,
+    LEAF7_1_EAX_AVX512BF16 = 1 << 5,
 };
 #define LEAF7_EBX_AVX512VL (1u << 31)
 
 enum { XCR0_YMM = 0x06, XCR0_ZMM = 0xe6 }; /* SSE+AVX; those and opmask, ZMM_Hi256, Hi16_ZMM */
 
 typedef struct cpu_words {
-    unsigned leaf1_ecx, leaf7_ebx, leaf7_ecx;
+    unsigned vendor[3], family; /* 12 letters */
+    unsigned leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_1_eax;
     unsigned xcr0;
 } cpu_words;
 
@@ -43,11 +45,16 @@ static cpu_words cpu_read(void)
 {
     cpu_words w = { 0 };
     unsigned a, b, c, d;
+    if (!__get_cpuid(0, &a, &b, &c, &d)) return w;
+    w.vendor[0] = b, w.vendor[1] = d, w.vendor[2] = c;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return w;
     w.leaf1_ecx = c;
+    w.family = a >> 8 & 15;
+    if (w.family == 15) w.family += a >> 20 & 255;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
         w.leaf7_ebx = b;
         w.leaf7_ecx = c;
+        if (a && __get_cpuid_count(7, 1, &a, &b, &c, &d)) w.leaf7_1_eax = a;
     }
     if (w.leaf1_ecx & LEAF1_ECX_OSXSAVE) {
         unsigned high;
@@ -74,12 +81,39 @@ static bool available_avx512(void)
                LEAF7_EBX_AVX512F | LEAF7_EBX_AVX512DQ | LEAF7_EBX_AVX512BW | LEAF7_EBX_AVX512VL) &&
            has(w.leaf7_ecx, LEAF7_ECX_AVX512VNNI);
 }
+static bool available_avx512_bf16(void)
+{
+    return available_avx512() && has(cpu_read().leaf7_1_eax, LEAF7_1_EAX_AVX512BF16);
+}
+
+/* VDPBF16PS is a choice of the processor's maker: it is two multiply-adds of f32 at once, or runs
+ * at half the pace of one. Never timed at start-up, so that a machine always computes the same
+ * bits: the figures are kept in bench/results/bf16.txt, and a processor that is not among them
+ * takes the multiply-adds. */
+static bool bf16_pays(void)
+{
+    static const struct {
+        const char *vendor;
+        unsigned family;
+        int gflops_bf16, gflops_f32; /* one core, in registers */
+    } measured[] = {
+        { "AuthenticAMD", 26, 391, 209 }, /* Zen 5 */
+        { "GenuineIntel", 6, 82, 170 },   /* Xeon with AMX */
+    };
+    cpu_words w = cpu_read();
+    for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++)
+        if (!memcmp(w.vendor, measured[i].vendor, sizeof w.vendor) &&
+            w.family == measured[i].family)
+            return measured[i].gflops_bf16 > measured[i].gflops_f32;
+    return false;
+}
 void hr_isa_relax(void)
 {
     __builtin_ia32_pause();
 }
 NOT_HERE(neon)
 NOT_HERE(neon_dotprod)
+#define BF16_PAYS bf16_pays()
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -100,14 +134,20 @@ void hr_isa_relax(void)
 }
 NOT_HERE(avx2)
 NOT_HERE(avx512)
+NOT_HERE(avx512_bf16)
 #else
 void hr_isa_relax(void)
 {
 }
 NOT_HERE(avx2)
 NOT_HERE(avx512)
+NOT_HERE(avx512_bf16)
 NOT_HERE(neon)
 NOT_HERE(neon_dotprod)
+#endif
+
+#ifndef BF16_PAYS
+#define BF16_PAYS false
 #endif
 
 static bool available_scalar(void)
@@ -134,6 +174,16 @@ bool hr_isa_available(hr_isa isa)
     return paths[isa].available();
 }
 
+bool hr_isa_bf16(hr_isa isa)
+{
+    return isa == HR_ISA_avx512_bf16;
+}
+
+static bool pays(hr_isa isa)
+{
+    return isa != HR_ISA_avx512_bf16 || BF16_PAYS;
+}
+
 static hr_status choose_by_name(const char *name, const char *from, hr_isa *out)
 {
     for (int i = 0; i < HR_ISA_COUNT; i++) {
@@ -157,6 +207,6 @@ hr_status hr_isa_choose(const char *name, hr_isa *out)
     const char *env = getenv("HEADRACE_ISA");
     if (env && *env) return choose_by_name(env, "HEADRACE_ISA", out);
     for (int i = 0; i < HR_ISA_COUNT; i++)
-        if (paths[i].available()) *out = (hr_isa)i;
+        if (paths[i].available() && pays((hr_isa)i)) *out = (hr_isa)i;
     return HR_OK;
 }

@@ -31,7 +31,10 @@
  * I8C with one scale per row: (float(i) · xs) · scale. These are therefore equal to the bit on
  * every instruction set. With float rows, per block of 32 k in ascending order:
  *     part = 0; part = x · w + part for ascending k (fused where the path has it); acc = acc + part
- * with w dequantised to f32 in registers: equal to the bit for any number of rows on one path. */
+ * with w dequantised to f32 in registers: equal to the bit for any number of rows on one path.
+ * Where hr_isa_bf16, bf16 rows meet bf16 weights in pairs of k: the same blocks, and within one
+ *     part = fma(x[k+1], w[k+1], part); part = fma(x[k], w[k], part)   for ascending even k
+ * in which numbers below the normal ones count as zero. */
 #ifndef HEADRACE_CPU_PACK_H
 #define HEADRACE_CPU_PACK_H
 

@@ -8,32 +8,32 @@ typedef struct peak_row {
     const int64_t *ops[HR_PEAK_COUNT];
 } peak_row;
 
-/* int8's own, the others those of the path that it extends. */
-#define EXTENDS(isa, base)                                                                         \
+/* A path's loops are those of the one that it extends, but for its own products of int8. */
+#define LOOPS(isa, base, int8)                                                                     \
     [HR_ISA_##isa] = {                                                                             \
         .run = { hr_peak_read_##base, hr_peak_streams_##base, hr_peak_f32_##base,                  \
-                 hr_peak_i8_##isa },                                                               \
-        .ops = { [HR_PEAK_F32] = &hr_peak_f32_ops_##base, [HR_PEAK_I8] = &hr_peak_i8_ops_##isa }   \
+                 hr_peak_i8_##int8 },                                                              \
+        .ops = { [HR_PEAK_F32] = &hr_peak_f32_ops_##base, [HR_PEAK_I8] = &hr_peak_i8_ops_##int8 }  \
     }
-#define ROW(isa) EXTENDS(isa, isa)
+#define ROW(isa) LOOPS(isa, isa, isa)
 static const peak_row rows[HR_ISA_COUNT] = {
     ROW(scalar),
 #if defined(__x86_64__)
     ROW(avx2),
     ROW(avx512),
+    LOOPS(avx512_bf16, avx512, avx512),
 #elif defined(__aarch64__)
     ROW(neon),
-    EXTENDS(neon_dotprod, neon),
+    LOOPS(neon_dotprod, neon, neon_dotprod),
 #endif
 };
 #undef ROW
-#undef EXTENDS
+#undef LOOPS
 
-/* The bf16 of a path, where the machine goes beyond what the path asks of it. */
 static hr_peak_loop bf16_of(hr_isa isa)
 {
 #if defined(__x86_64__)
-    if (isa == HR_ISA_avx512 && __builtin_cpu_supports("avx512bf16"))
+    if (isa == HR_ISA_avx512_bf16)
         return (hr_peak_loop){ hr_peak_bf16_avx512, hr_peak_bf16_ops_avx512 };
 #endif
     (void)isa;

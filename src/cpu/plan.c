@@ -192,6 +192,7 @@ static void run_step(hr_program *p, const plan_step *s, const int64_t *live)
     enum { CHUNKS_PER_WORKER = 8 };
     int64_t even = items / ((int64_t)hr_pool_threads(b->pool) * CHUNKS_PER_WORKER);
     if (grain < even) grain = even;
+    if (grain > 2) grain += grain & 1; /* linear tiles may be two panels wide */
     step_run run = {
         .program = p, .parts = parts, .n_parts = s->n_parts, .scratch = b->scratch.base
     };

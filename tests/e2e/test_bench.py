@@ -741,7 +741,7 @@ def kernel_work(f):
     rows, op = f["rows"], f["op"]
     if op == "linear":
         scale = {"I8C": 4}.get(f["format"], f["k"] / 8 if f["format"] in INT8 else 0)
-        row = f["k"] * (1 if scale else 4) + scale
+        row = f["k"] * (1 if scale else 2 if f["format"] == "BF16" else 4) + scale
         return f["weight_bytes"] + rows * (row + 4 * f["n"]), 2 * rows * f["k"] * f["n"]
     if op.startswith("attention"):
         first = f["context"] if op.endswith("decode") else f["context"] - rows + 1
@@ -794,7 +794,7 @@ def check_figure(f, ops, isa):
 
 
 def test_kernels(tmp_path):
-    machine = [isa for isa in ("scalar", "avx2", "avx512") if headrace(
+    machine = [isa for isa in ("scalar", "avx2", "avx512", "avx512_bf16") if headrace(
         "bench", "kernels", "--isa", isa, "--ops", "rope", *KERNELS).returncode == 0]
     assert "scalar" in machine
     for isa in machine:

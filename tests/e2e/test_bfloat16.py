@@ -1,8 +1,11 @@
 """`--dtype bfloat16` natively: accurate as the same mathematics rounded to bfloat16 after every
 operation is, near the reference, and an answer stays a request's own."""
+import pathlib
+import re
+
 import numpy as np
 import pytest
-from conftest import STEPS, Bits, generate
+from conftest import STEPS, Bits, generate, instruction_sets
 
 import make_tiny
 import plugins
@@ -68,3 +71,27 @@ def test_answers_are_their_own(files, device):  # noqa: F811
     want = [answers([t])[0] for t in TEXTS]
     for more in ([], ["--threads", 2, "--max-num-batched-tokens", 16], ["--block-size", 7]):
         assert answers(TEXTS, *more) == want, more
+
+
+@pytest.mark.parametrize("isa", [i for i in instruction_sets() if i.startswith("avx512")])
+def test_products_of_bf16(files, isa):  # noqa: F811
+    """Both paths are near the truth, and the record says which products were taken."""
+    model, config, tensors = files("hf", "llama_bias", "bf16")
+    truth = reference.Model(config, tensors).logprobs(PROMPT)[:-1]
+    half = reference.Model(config, tensors, np.float32, half=True).logprobs(PROMPT)[:-1]
+    ours, answer = run(model, DEVICES[-1], *BF16, "--isa", isa)
+    products = "bf16" if isa == "avx512_bf16" else "f32"
+    assert (answer["numerics"]["isa"], answer["numerics"]["kernels"]["BF16"]) == (isa, products)
+    assert rms(ours - truth) <= 2 * rms(half - truth)
+    whole = run(model, DEVICES[-1], "--dtype", "float32", "--isa", isa)[1]
+    assert whole["numerics"]["kernels"]["BF16"] == "f32"
+
+
+def test_products_of_bf16_unasked(files):  # noqa: F811
+    """By the processor alone: where bench/results/bf16.txt says that they are the faster."""
+    cpu = pathlib.Path("/proc/cpuinfo").read_text()
+    known = [re.search(rf"^{name}\s*: (.*)$", cpu, re.M) for name in ("vendor_id", "cpu family")]
+    pays = all(known) and [m[1] for m in known] == ["AuthenticAMD", "26"]
+    best = instruction_sets()[-1]
+    answer = generate(files("hf", "qwen2", "bf16")[0], "-p", "a", "--max-tokens", 1, *SMALL)[0]
+    assert answer["numerics"]["isa"] == (best if pays or best != "avx512_bf16" else "avx512")

@@ -169,11 +169,44 @@ static void test_company(void **state)
             make(&c, f, HR_DTYPE_F32, MOST_M, ODD_N, K, 0);
             check_company(&c, (hr_isa)isa);
             ops_case_free(&c);
+            if (f == HR_FORMAT_BF16) {
+                make(&c, f, HR_DTYPE_BF16, MOST_M, ODD_N, K, 0);
+                check_company(&c, (hr_isa)isa);
+                ops_case_free(&c);
+            }
             if (!is_blocks(f) && f != HR_FORMAT_I8C) continue;
             make(&c, f, HR_DTYPE_I8, MOST_M, ODD_N, K, f == HR_FORMAT_I8C ? 1 : K / 32);
             check_company(&c, (hr_isa)isa);
             ops_case_free(&c);
         }
+}
+
+/* Rows of bf16 by bf16, K odd: a pair or a block reaches past the end of its row, where a neighbour
+ * begins that is not a number. */
+static void test_neighbours_that_are_no_numbers(void **state)
+{
+    (void)state;
+    enum { K = 33, ROWS = 9 };
+    op_case c;
+    make(&c, HR_FORMAT_BF16, HR_DTYPE_BF16, ROWS, ODD_N, K, 0);
+    for (int isa = 0; isa < HR_ISA_COUNT; isa++) {
+        if (!hr_isa_available((hr_isa)isa)) continue;
+        float *plain = run(&c, (hr_isa)isa, 3);
+        uint16_t x[ROWS * K];
+        memcpy(x, c.in[0].data, sizeof x);
+        for (int i = 0; i < ROWS * K; i++)
+            if (i / K % 2) x[i] = i % 2 ? 0x7fc0 : 0xff80;
+        op_case wild = c;
+        wild.in[0].data = x;
+        float *y = run(&wild, (hr_isa)isa, 3);
+        for (int64_t r = 0; r < ROWS; r++) {
+            if (r % 2) assert_true(isnan(y[r * ODD_N]));
+            else assert_rows(y + r * ODD_N, plain + r * ODD_N, 1, &c, (hr_isa)isa, "not its own");
+        }
+        hr_free(plain);
+        hr_free(y);
+    }
+    ops_case_free(&c);
 }
 
 /* Half-width rows are widened exactly: the bits of the same numbers in f32. */
@@ -423,6 +456,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_company),
+        cmocka_unit_test(test_neighbours_that_are_no_numbers),
         cmocka_unit_test(test_half_rows),
         cmocka_unit_test(test_int8_rows_on_every_isa),
         cmocka_unit_test(test_integers_at_the_ends),

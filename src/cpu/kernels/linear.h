@@ -12,6 +12,7 @@
 /* How the rows of x meet the weight. */
 typedef enum hr_linear_kind {
     HR_LINEAR_FLOAT,      /* f32 rows × weights dequantised in registers */
+    HR_LINEAR_BF16,       /* bf16 rows × bf16: as they are where hr_isa_bf16, else FLOAT */
     HR_LINEAR_INT8_GROUP, /* int8 rows with a scale per 32 k × block formats: integers per group */
     HR_LINEAR_INT8_ROW,   /* int8 rows with one scale × I8C: one integer over all k */
 } hr_linear_kind;
@@ -19,6 +20,7 @@ typedef enum hr_linear_kind {
 static inline hr_linear_kind hr_linear_kind_of(const hr_node *n, hr_format f)
 {
     const hr_value *x = n->in[0], *scale = n->in[4];
+    if (x->dtype == HR_DTYPE_BF16 && f == HR_FORMAT_BF16) return HR_LINEAR_BF16;
     if (x->dtype != HR_DTYPE_I8 || !scale) return HR_LINEAR_FLOAT;
     int64_t k = x->shape.dim[x->shape.rank - 1], scales = scale->shape.dim[1];
     if (f == HR_FORMAT_I8C && scales == 1) return HR_LINEAR_INT8_ROW;
@@ -39,7 +41,8 @@ typedef struct hr_row_block {
 /* Bytes of prep for `rows` rows; 0 = they are used as they are.
  *   INT8_GROUP  hr_row_block [ceil(rows / 8)][k / 32]
  *   INT8_ROW    int32 [rows]: sum of the whole row
- *   FLOAT       f32 [rows][k], unless they are f32 */
+ *   FLOAT       f32 [rows][k], unless they are f32
+ *   BF16        as FLOAT, or bf16 rows filled up with zeros (linear_bf16.h) */
 static inline size_t hr_linear_prep_bytes(const hr_node *n, hr_format f, int64_t rows)
 {
     const hr_value *x = n->in[0];
@@ -49,6 +52,9 @@ static inline size_t hr_linear_prep_bytes(const hr_node *n, hr_format f, int64_t
         return (size_t)((rows + HR_ROW_BLOCK - 1) / HR_ROW_BLOCK * (k / HR_PACK_GROUP)) *
                sizeof(hr_row_block);
     case HR_LINEAR_INT8_ROW: return (size_t)rows * sizeof(int32_t);
+    case HR_LINEAR_BF16:
+        return (size_t)(rows * ((k + HR_PACK_GROUP - 1) / HR_PACK_GROUP * HR_PACK_GROUP)) *
+               sizeof(float);
     case HR_LINEAR_FLOAT: return x->dtype == HR_DTYPE_F32 ? 0 : (size_t)(rows * k) * sizeof(float);
     }
     return 0;

@@ -11,19 +11,29 @@
 /* Panels walked together: they stay in L2 while the rows pass. */
 enum { HR_LINEAR_BLOCK_BYTES = 256 << 10 };
 
-static inline void hr_linear_finish_half(const float *v, const float *bias, hr_dtype d,
-                                         int64_t count, uint16_t *to)
+/* All 16 columns, so that the compiler makes vectors of them; `count` are the caller's. */
+static inline void hr_linear_finish_bf16(const float *v, const float *bias, size_t count,
+                                         uint16_t *to)
 {
-    bool bf16 = d == HR_DTYPE_BF16;
-    for (int64_t c = 0; c < count; c++) {
-        uint16_t h = bf16 ? hr_f32_to_bf16(v[c]) : hr_f32_to_f16(v[c]);
-        if (bias) {
-            uint16_t b = bf16 ? hr_f32_to_bf16(bias[c]) : hr_f32_to_f16(bias[c]);
-            float sum =
-                bf16 ? hr_bf16_to_f32(h) + hr_bf16_to_f32(b) : hr_f16_to_f32(h) + hr_f16_to_f32(b);
-            h = bf16 ? hr_f32_to_bf16(sum) : hr_f32_to_f16(sum);
-        }
-        to[c] = h;
+    uint16_t h[HR_PACK_COLUMNS];
+    float b[HR_PACK_COLUMNS] = { 0 };
+    for (int c = 0; c < HR_PACK_COLUMNS; c++) h[c] = hr_f32_to_bf16(v[c]);
+    if (bias) {
+        memcpy(b, bias, count * sizeof *b);
+        for (int c = 0; c < HR_PACK_COLUMNS; c++)
+            h[c] = hr_f32_to_bf16(hr_bf16_to_f32(h[c]) + hr_bf16_to_f32(hr_f32_to_bf16(b[c])));
+    }
+    if (count == HR_PACK_COLUMNS) memcpy(to, h, sizeof h);
+    else memcpy(to, h, count * sizeof *h);
+}
+
+static inline void hr_linear_finish_f16(const float *v, const float *bias, size_t count,
+                                        uint16_t *to)
+{
+    for (size_t c = 0; c < count; c++) {
+        to[c] = hr_f32_to_f16(v[c]);
+        if (bias)
+            to[c] = hr_f32_to_f16(hr_f16_to_f32(to[c]) + hr_f16_to_f32(hr_f32_to_f16(bias[c])));
     }
 }
 
@@ -35,7 +45,9 @@ static inline void hr_linear_finish(const hr_kernel_args *a, int64_t row, int64_
     const float *bias = a->in[2] ? (const float *)a->in[2] + first : NULL;
     hr_dtype d = a->node->out[0]->dtype;
     if (d != HR_DTYPE_F32) {
-        hr_linear_finish_half(v, bias, d, count, (uint16_t *)a->out[0] + row * n + first);
+        uint16_t *half = (uint16_t *)a->out[0] + row * n + first;
+        if (d == HR_DTYPE_BF16) hr_linear_finish_bf16(v, bias, (size_t)count, half);
+        else hr_linear_finish_f16(v, bias, (size_t)count, half);
         return;
     }
     float *to = (float *)a->out[0] + row * n + first;

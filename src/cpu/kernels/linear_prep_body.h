@@ -49,6 +49,7 @@ ALWAYS void prep_items(const hr_kernel_args *a, int64_t from, int64_t to)
     const int8_t *q = a->in[0];
     const hr_linear_kind kind = hr_linear_kind_of(a->node, a->packed->format);
     for (int64_t row = from; row < to; row++) switch (kind) {
+        case HR_LINEAR_BF16:
         case HR_LINEAR_FLOAT: prep_float(a, row, k, (float *)a->prep + row * k); break;
         case HR_LINEAR_INT8_GROUP:
             prep_groups(q + row * k, (const float *)a->in[4] + row * (k / G), k,

@@ -55,6 +55,7 @@ static tile_fn tile_of(hr_linear_kind kind, hr_format f)
 #undef HR_TILE
     };
     switch (kind) {
+    case HR_LINEAR_BF16:
     case HR_LINEAR_FLOAT: return floats[f];
     case HR_LINEAR_INT8_GROUP: return int8[f];
     case HR_LINEAR_INT8_ROW: return int8_row;
@@ -68,6 +69,7 @@ ALWAYS rows rows_of(const hr_kernel_args *a)
 {
     rows r = { .q = a->in[0], .k = a->packed->k };
     switch (hr_linear_kind_of(a->node, a->packed->format)) {
+    case HR_LINEAR_BF16:
     case HR_LINEAR_FLOAT: r.f = a->node->in[0]->dtype == HR_DTYPE_F32 ? a->in[0] : a->prep; break;
     case HR_LINEAR_INT8_GROUP: r.blocks = a->prep; break;
     case HR_LINEAR_INT8_ROW:

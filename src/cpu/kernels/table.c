@@ -126,6 +126,8 @@ static inline int64_t grain_PANELS(const hr_node *n, const int64_t *live, int32_
 PATHS(DECLARE, linear_prep)
 PATHS(DECLARE, attention_parts)
 DECLARE(neon_dotprod, linear)
+DECLARE(avx512_bf16, linear)
+DECLARE(avx512_bf16, linear_prep)
 
 #define ROW(isa, op, rule, cost, place)                                                            \
     [HR_ISA_##isa][HR_OP_##op] = { hr_kernel_##op##_##isa, items_##rule,     grain_##rule, cost,   \
@@ -136,12 +138,15 @@ static const hr_kernel kernels[HR_ISA_COUNT][HR_OP_COUNT] = {
 #undef HR_K
 #if defined(__aarch64__)
     ROW(neon_dotprod, linear, PANELS, 1, APART)
+#elif defined(__x86_64__)
+    ROW(avx512_bf16, linear, PANELS, 1, APART)
 #endif
 };
 
 /* Where a path takes what it has no kernel of its own for. */
 static const hr_isa extends[HR_ISA_COUNT] = {
     [HR_ISA_neon_dotprod] = HR_ISA_neon,
+    [HR_ISA_avx512_bf16] = HR_ISA_avx512,
 };
 
 static const hr_kernel *of_path(const hr_kernel *by_path, hr_isa isa)
@@ -153,10 +158,16 @@ static const hr_kernel *of_path(const hr_kernel *by_path, hr_isa isa)
  * their node is theirs. */
 #define BEFORE(isa, name, ...) [HR_ISA_##isa] = { .fn = hr_kernel_##name##_##isa, __VA_ARGS__ },
 
+#define PREP(isa, name) BEFORE(isa, name, .items = items_ROWS, .grain = grain_ROWS, .cost = 1)
+
 const hr_kernel *hr_kernel_linear_prep(hr_isa isa)
 {
-    static const hr_kernel by_path[HR_ISA_COUNT] = { PATHS(BEFORE, linear_prep, .items = items_ROWS,
-                                                           .grain = grain_ROWS, .cost = 1) };
+    static const hr_kernel by_path[HR_ISA_COUNT] = {
+        PATHS(PREP, linear_prep)
+#if defined(__x86_64__)
+            PREP(avx512_bf16, linear_prep)
+#endif
+    };
     return of_path(by_path, isa);
 }
 
