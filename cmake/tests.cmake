@@ -20,7 +20,11 @@ target_link_libraries(sampler_runner PRIVATE sampler_case op_case headrace_stati
 # Templates, alone.
 add_executable(render_runner EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/e2e/render_runner.c)
 target_link_libraries(render_runner PRIVATE headrace_static)
-list(APPEND HR_C_TESTS op_runner sampler_runner render_runner)
+# Answers taken apart, alone.
+add_executable(reply_runner EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/e2e/reply_runner.c)
+target_include_directories(reply_runner PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+target_link_libraries(reply_runner PRIVATE headrace_static)
+list(APPEND HR_C_TESTS op_runner sampler_runner render_runner reply_runner)
 foreach(kind unit kernels conformance)
     file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${kind}/test_*.c)
     foreach(file ${files})

@@ -186,6 +186,11 @@ const hr_tokenizer *hr_engine_tokenizer(const hr_engine *e)
     return e->tokenizer;
 }
 
+hr_str hr_engine_chat_template(const hr_engine *e)
+{
+    return e->chat_template;
+}
+
 const hr_model *hr_engine_model(const hr_engine *e)
 {
     return e->model;

@@ -87,6 +87,7 @@ typedef enum hr_request_kind {
 void hr_request_set_kind(hr_request *r, hr_request_kind kind);
 
 const hr_tokenizer *hr_engine_tokenizer(const hr_engine *e); /* NULL: the model has none */
+hr_str hr_engine_chat_template(const hr_engine *e);          /* n 0 = none */
 const hr_model *hr_engine_model(const hr_engine *e);
 const hr_ledger *hr_engine_ledger(const hr_engine *e);
 

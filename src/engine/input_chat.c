@@ -43,7 +43,7 @@ static hr_status parse(hr_str text, const char *field, hr_json_type type, hr_are
 
 static hr_status render(hr_reader *t, const hr_request *r, hr_arena *arena, hr_rendered *out)
 {
-    hr_chat chat = { .flags = HR_CHAT_DEFAULT };
+    hr_chat chat = { .flags = HR_CHAT_FILL_MESSAGES };
     if (r->add_generation_prompt) chat.flags |= HR_CHAT_ADD_GENERATION_PROMPT;
     if (r->continue_final_message) chat.flags |= HR_CHAT_CONTINUE_FINAL_MESSAGE;
     HR_TRY(parse(r->messages_json, "messages", HR_JSON_ARRAY, arena, &chat.messages));

@@ -85,6 +85,7 @@ hr_status hr_openai_read_tool_choice(hr_openai_parser *p, const hr_json *v)
     bool automatic = v->type == HR_JSON_STRING && hr_str_eq_c(v->text, "auto");
     bool none = v->type == HR_JSON_STRING && hr_str_eq_c(v->text, "none");
     p->out->has_tool_choice = automatic;
+    p->out->no_tool_choice = none;
     if (automatic || none) return HR_OK;
     bool known = v->type == HR_JSON_OBJECT ||
                  (v->type == HR_JSON_STRING && hr_str_eq_c(v->text, "required"));
@@ -171,6 +172,22 @@ static hr_status settle_prompt(hr_openai_parser *p)
     return add_reasoning_effort(p);
 }
 
+/* What is to be found in the answer, and whether the template hears of tools that are not to be
+ * called. */
+static hr_status settle_reply(hr_openai_parser *p)
+{
+    hr_openai *o = p->out;
+    const hr_server *s = p->x->server;
+    p->param = "tool_choice";
+    if (o->has_tool_choice && !o->has_tools) return hr_openai_refuse(p, "auto needs tools");
+    if (o->no_tool_choice && s->options.exclude_tools_when_tool_choice_none)
+        o->request.tools_json = NULL;
+    o->reply = s->reply;
+    bool calls = o->has_tools && !o->no_tool_choice && s->options.enable_auto_tool_choice;
+    if (!calls) o->reply.calls = HR_CALLS_NONE;
+    return HR_OK;
+}
+
 static hr_status settle_lengths(hr_openai_parser *p)
 {
     hr_openai *o = p->out;
@@ -195,6 +212,8 @@ static hr_status settle_logprobs(hr_openai_parser *p)
     o->logprobs = o->chat_logprobs && o->top_logprobs > 0 ? o->top_logprobs : 0;
     s->logprobs = o->wants_logprobs ? o->logprobs : -1;
     s->prompt_logprobs = o->prompt_logprobs;
+    if (o->include_reasoning || !o->reply.reasoning) return HR_OK;
+    o->wants_logprobs = o->return_token_ids = 0; /* they would tell it */
     return HR_OK;
 }
 
@@ -202,9 +221,7 @@ hr_status hr_openai_settle_chat(hr_openai_parser *p)
 {
     HR_TRY(settle_prompt(p));
     HR_TRY(find_echo(p));
-    p->param = "tool_choice";
-    if (p->out->has_tool_choice && !p->out->has_tools)
-        return hr_openai_refuse(p, "auto needs tools");
+    HR_TRY(settle_reply(p));
     HR_TRY(settle_lengths(p));
     HR_TRY(settle_logprobs(p));
     p->param = NULL;

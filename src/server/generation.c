@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "server/metrics.h"
+#include "server/reply.h"
 
 #define CHAINS       4096 /* power of two */
 #define MOST_SCRATCH ((size_t)1 << 20)
@@ -88,6 +89,7 @@ static void free_generation(hr_generation *g)
     for (size_t i = 0; g->parts && i < g->n_parts; i++) free_part(&g->parts[i]);
     for (size_t i = 0; g->choices && i < g->n_choices; i++) {
         hr_buf_deinit(&g->choices[i].text);
+        hr_choice_reply_deinit(&g->choices[i]);
         hr_buf_deinit(&g->choices[i].token_ids);
         hr_buf_deinit(&g->choices[i].trace);
         hr_logprobs_deinit(&g->choices[i].logprobs);

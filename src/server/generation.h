@@ -11,6 +11,7 @@
 
 typedef struct hr_generation hr_generation;
 typedef struct hr_part hr_part;
+typedef struct hr_choice_reply hr_choice_reply; /* reply.h */
 
 typedef enum hr_generation_kind {
     HR_GENERATION_ANSWER,
@@ -28,6 +29,7 @@ typedef struct hr_choice_out {
     hr_part *part;
     uint32_t index;            /* in the answer */
     hr_buf text;               /* not yet sent */
+    hr_choice_reply *reply;    /* NULL = all of the text is content; exchange's arena */
     hr_logprob_lists logprobs; /* not yet sent */
     hr_buf token_ids;          /* the same, list items */
     hr_buf trace;              /* the same */
@@ -36,7 +38,7 @@ typedef struct hr_choice_out {
     bool begun;                /* a chunk of text has left */
     bool finished;
     double last_s;             /* when its latest tokens came; 0 = none yet */
-    const char *finish_reason; /* one of the four names */
+    const char *finish_reason; /* one of the five names */
     hr_str stop_string;        /* p NULL = none; exchange's arena */
     int64_t stop_token_id;     /* -1 = none */
 } hr_choice_out;

@@ -10,6 +10,7 @@
 #include "engine/trace.h"
 #include "server/generation.h"
 #include "server/metrics.h"
+#include "server/reply.h"
 
 /* An answer that is not streamed waits here, whole; this much at most. */
 #define MOST_HELD ((size_t)128 << 20)
@@ -20,7 +21,7 @@ static size_t size_of(const hr_choice_out *c)
 {
     const hr_logprob_lists *l = &c->logprobs;
     return c->text.n + c->token_ids.n + c->trace.n + l->content.n + l->tokens.n +
-           l->token_logprobs.n + l->top_logprobs.n + l->offsets.n;
+           l->token_logprobs.n + l->top_logprobs.n + l->offsets.n + hr_choice_reply_bytes(c);
 }
 
 /* Memory was short for a part of it. */
@@ -29,7 +30,7 @@ static bool is_cut_short(const hr_choice_out *c)
     const hr_logprob_lists *l = &c->logprobs;
     return c->text.status || c->token_ids.status || c->trace.status || l->content.status ||
            l->tokens.status || l->token_logprobs.status || l->top_logprobs.status ||
-           l->offsets.status;
+           l->offsets.status || (c->reply && c->reply->status);
 }
 
 /* Counts what a choice has grown by since it was `before` bytes. False: the generation ended. */
@@ -61,6 +62,7 @@ static bool send_chunk(hr_choice_out *c, hr_chunk_kind kind)
     if (kind != HR_CHUNK_ROLE) {
         g->held -= size_of(c);
         hr_buf_clear(&c->text);
+        hr_choice_reply_sent(c);
         hr_buf_clear(&c->token_ids);
         hr_buf_clear(&c->trace);
         hr_logprobs_clear(&c->logprobs);
@@ -73,8 +75,9 @@ static bool send_chunk(hr_choice_out *c, hr_chunk_kind kind)
 /* Half a character or the beginning of a stop string shows nothing yet: no chunk for that. */
 static bool shows_something(const hr_generation *g, const hr_choice_out *c)
 {
-    return c->text.n || g->openai.wants_logprobs || g->openai.return_token_ids ||
-           g->openai.sampling.sampling_trace || g->openai.continuous_usage;
+    return c->text.n || hr_choice_reply_bytes(c) || g->openai.wants_logprobs ||
+           g->openai.return_token_ids || g->openai.sampling.sampling_trace ||
+           g->openai.continuous_usage;
 }
 
 static bool is_due(const hr_generation *g, const hr_choice_out *c)
@@ -142,7 +145,7 @@ static bool on_started(hr_part *p, const headrace_event *e)
     p->max_tokens = e->max_tokens;
     if (g->openai.return_token_ids || g->openai.sampling.sampling_trace)
         add_ids(&p->prompt_ids, e->prompt_ids, e->n_prompt_ids);
-    if (set_echo_text(p, e)) {
+    if (set_echo_text(p, e) || hr_part_reply_begin(p, e)) {
         hr_generation_fail(g, 500, NULL, hr_message());
         return false;
     }
@@ -233,7 +236,7 @@ static bool on_tokens(hr_choice_out *c, const headrace_event *e)
     hr_generation *g = c->part->generation;
     size_t before = size_of(c);
     if (e->n_tokens) measure(g, c, e->n_tokens);
-    hr_buf_add(&c->text, e->text, e->text_bytes);
+    hr_choice_reply_feed(c, e);
     if (g->openai.wants_logprobs) {
         hr_logprob_style style = hr_generation_logprob_style(g);
         for (size_t i = 0; i < e->n_tokens; i++)
@@ -266,7 +269,10 @@ static bool on_finished(hr_choice_out *c, const headrace_event *e)
     hr_part *p = c->part;
     hr_generation *g = p->generation;
     c->finished = true;
-    c->finish_reason = known_reason(e->finish_reason);
+    size_t before = size_of(c);
+    const char *reason = known_reason(e->finish_reason);
+    c->finish_reason = hr_choice_reply_finish(c, reason);
+    if (!hold(g, c, before)) return false;
     c->stop_token_id = e->stop_token_id;
     if (e->stop_string) {
         size_t n = strlen(e->stop_string);
@@ -281,7 +287,7 @@ static bool on_finished(hr_choice_out *c, const headrace_event *e)
     if (e->queue_s > p->queue_s) p->queue_s = e->queue_s;
     if (e->prefill_s > p->prefill_s) p->prefill_s = e->prefill_s;
     if (e->decode_s > p->decode_s) p->decode_s = e->decode_s;
-    hr_metrics_finished(g->server->metrics, c->finish_reason);
+    hr_metrics_finished(g->server->metrics, reason);
     return !g->stream_begun || send_chunk(c, HR_CHUNK_FINISH);
 }
 

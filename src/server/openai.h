@@ -49,6 +49,9 @@ typedef struct hr_openai {
     int64_t max_completion_tokens; /* the same */
     int generation_prompt;         /* add_generation_prompt: -1 = not given */
     int has_stream_options, has_tools, has_tool_choice;
+    int parallel_tool_calls, include_reasoning; /* 1 */
+    int no_tool_choice;                         /* tool_choice "none" */
+    hr_reply_format reply;                      /* what is looked for in a chat's answers */
     hr_str echo_text;        /* of a chat: the last message's content, where it counts */
     hr_str reasoning_effort; /* a variable of the template; p NULL = not given */
     const hr_json *template_kwargs, *messages;

@@ -291,7 +291,9 @@ static void set_defaults(hr_openai_parser *p, hr_openai_endpoint endpoint)
                       .prompt_logprobs = -1,
                       .max_tokens = -1,
                       .max_completion_tokens = -1,
-                      .generation_prompt = -1 };
+                      .generation_prompt = -1,
+                      .parallel_tool_calls = 1,
+                      .include_reasoning = 1 };
     headrace_request_init(&o->request);
     headrace_sampling_init(p->x->server->engine, &o->sampling);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/trace.h"
+#include "server/reply.h"
 
 void hr_openai_add_text(hr_buf *out, hr_str s)
 {
@@ -189,7 +190,12 @@ static void add_delta(hr_buf *out, const hr_generation *g, const hr_choice_out *
         hr_openai_add_text(out, text);
         return;
     }
-    hr_buf_add_c(out, ",\"delta\":{");
+    hr_buf_add_c(out, ",\"delta\":");
+    if (c->reply && kind != HR_CHUNK_ROLE) {
+        hr_openai_write_reply_delta(out, c);
+        return;
+    }
+    hr_buf_add_byte(out, '{');
     if (kind == HR_CHUNK_ROLE) {
         const char *role = g->server->options.response_role;
         hr_buf_add_c(out, "\"role\":");
@@ -265,9 +271,12 @@ static void add_message(hr_buf *out, const hr_generation *g, const hr_choice_out
     hr_buf_add_c(out, ",\"message\":{\"role\":");
     hr_openai_add_text(out, hr_str_c(role ? role : "assistant"));
     hr_buf_add_c(out, ",\"content\":");
-    hr_openai_add_text(out, hr_buf_str(&c->text));
+    if (hr_choice_reply_is_silent(c)) hr_buf_add_c(out, "null");
+    else hr_openai_add_text(out, hr_buf_str(&c->text));
     hr_buf_add_c(out, ",\"refusal\":null,\"annotations\":null,\"audio\":null,"
-                      "\"function_call\":null,\"tool_calls\":[]}");
+                      "\"function_call\":null");
+    hr_openai_write_reply(out, c);
+    hr_buf_add_byte(out, '}');
 }
 
 static void add_choice(hr_buf *out, const hr_generation *g, const hr_choice_out *c)

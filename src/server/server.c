@@ -152,9 +152,26 @@ static hr_status write_manifest(const hr_server *s)
     return st ? hr_fail_prefix(st, "--manifest") : HR_OK;
 }
 
+/* How its answers are taken apart. Before the model is there, this checks the names. */
+static hr_status find_formats(hr_server *s)
+{
+    hr_str template = s->engine ? hr_engine_chat_template(s->engine) : HR_STR("");
+    const hr_tokenizer *t = s->engine ? hr_engine_tokenizer(s->engine) : NULL;
+    hr_reply_format *f = &s->reply;
+    HR_TRY(hr_call_format_named(s->options.tool_call_parser, template, t, &f->calls));
+    HR_TRY(hr_reasoning_format_named(s->options.reasoning_parser, template, t, &f->reasoning));
+    if (!s->engine) return HR_OK;
+    if (!t) *f = (hr_reply_format){ 0 };
+    hr_log(HR_LOG_INFO, "server: tool-call parser %s%s, reasoning parser %s",
+           hr_call_format_name(f->calls), s->options.enable_auto_tool_choice ? "" : " (off)",
+           hr_reasoning_format_name(f->reasoning));
+    return HR_OK;
+}
+
 static hr_status begin_serving(life *f)
 {
     hr_server *s = &f->s;
+    HR_TRY(find_formats(s));
     f->on_engine =
         event_new(s->base, headrace_wake_fd(s->engine), EV_READ | EV_PERSIST, on_engine, f);
     if (!f->on_engine || event_add(f->on_engine, NULL))
@@ -251,6 +268,7 @@ static hr_status start(life *f)
 {
     hr_server *s = &f->s;
     signal(SIGPIPE, SIG_IGN);
+    HR_TRY(find_formats(s));
     HR_TRY(make_parts(f));
     hr_log(HR_LOG_INFO, "server: listening on %s, loading %s", hr_listener_address(s->listener),
            s->engine_options->model);
@@ -316,7 +334,7 @@ static void set_defaults(hr_server *s)
 
 void hr_server_options_init(hr_server_options *o)
 {
-    *o = (hr_server_options){ .port = 8000, .shutdown_timeout = 30 };
+    *o = (hr_server_options){ .port = 8000, .shutdown_timeout = 30, .enable_auto_tool_choice = 1 };
 }
 
 hr_status hr_server_run(const hr_server_options *o, const headrace_options *engine)

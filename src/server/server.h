@@ -22,14 +22,18 @@ typedef struct hr_server_options {
     const char *response_role;              /* NULL = "assistant" */
     int64_t max_request_bytes;              /* 0 = 32 MiB */
     int enable_request_id_headers, enable_prompt_tokens_details, disable_log_requests;
-    int log_json;            /* request log lines as JSON objects */
+    int log_json;                 /* request log lines as JSON objects */
+    const char *tool_call_parser; /* hermes, llama3_json, mistral, none; NULL = auto, by template */
+    const char *reasoning_parser; /* deepseek_r1, qwen3, mistral, none; NULL = auto */
+    int enable_auto_tool_choice;  /* 1: answers to requests with tools are searched for calls */
+    int exclude_tools_when_tool_choice_none; /* the template hears nothing of them */
     int strict;              /* fields unknown to OpenAI and vLLM are refused, too */
     int64_t stream_interval; /* tokens per streamed chunk at least; 0 = 1 */
     double shutdown_timeout; /* seconds that running requests may take after SIGTERM */
     const char *manifest;    /* file to write once the engine is ready; NULL = none */
 } hr_server_options;
 
-/* Starts at 127.0.0.1:8000, shutdown_timeout 30. */
+/* Starts at 127.0.0.1:8000, shutdown_timeout 30, enable_auto_tool_choice 1. */
 void hr_server_options_init(hr_server_options *o);
 
 /* Binds, loads the engine while GET /health answers 503, serves until SIGTERM or SIGINT, drains.

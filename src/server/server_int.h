@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "server/exchange.h"
 #include "server/server.h"
+#include "text/reply.h"
 
 typedef enum hr_route_access { HR_ROUTE_OPEN, HR_ROUTE_KEYED } hr_route_access;
 typedef enum hr_route_body { HR_ROUTE_NONE, HR_ROUTE_JSON } hr_route_body;
@@ -43,13 +44,14 @@ struct hr_server {
     const headrace_options *engine_options;
     struct event_base *base;
     hr_server_phase phase;
-    hr_engine *engine;    /* NULL while loading */
-    hr_str model_name;    /* the first served name */
-    char fingerprint[24]; /* system_fingerprint: hash of build and manifest */
-    char model_hash[65];  /* once a request has wanted it; json_worker.c */
-    int64_t started_unix; /* seconds; "created" of the model */
-    int64_t date_unix;    /* the second that `date` tells; exchange.c */
-    char date[64];        /* a header line */
+    hr_engine *engine;     /* NULL while loading */
+    hr_str model_name;     /* the first served name */
+    hr_reply_format reply; /* how the model writes tool calls and reasoning, once it is there */
+    char fingerprint[24];  /* system_fingerprint: hash of build and manifest */
+    char model_hash[65];   /* once a request has wanted it; json_worker.c */
+    int64_t started_unix;  /* seconds; "created" of the model */
+    int64_t date_unix;     /* the second that `date` tells; exchange.c */
+    char date[64];         /* a header line */
     hr_access *access;
     hr_tls *tls; /* NULL = plain */
     hr_json_worker *json_worker;

@@ -25,10 +25,10 @@ static hr_json json_text(const char *key, hr_str text)
     return (hr_json){ .type = HR_JSON_STRING, .key = hr_str_c(key), .text = text };
 }
 
-/* A copy whose members may be replaced, with room for one more. */
+/* A copy whose members may be replaced, with room for two more. */
 static hr_status copy_container(shaper *s, const hr_json *from, hr_json *to, hr_json **items)
 {
-    *items = hr_arena_array(&s->arena, from->count + 1, sizeof **items);
+    *items = hr_arena_array(&s->arena, from->count + 2, sizeof **items);
     if (!*items) return out_of_memory();
     if (from->count) memcpy(*items, from->items, from->count * sizeof **items);
     *to = *from;
@@ -144,6 +144,29 @@ static hr_status shape_tool_calls(shaper *s, size_t message, hr_json *calls)
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
+static hr_json *member(const hr_json *m, hr_json *members, const char *key)
+{
+    for (size_t k = 0; k < m->count; k++)
+        if (hr_str_eq_c(members[k].key, key)) return &members[k];
+    return NULL;
+}
+
+/* Two members at most are new. */
+static void fill_message(hr_json *m, hr_json *members)
+{
+    static const char *const names[2] = { "reasoning", "reasoning_content" };
+    hr_json *content = member(m, members, "content");
+    if (!content) members[m->count++] = json_text("content", HR_STR(""));
+    else if (content->type == HR_JSON_NULL) *content = json_text("content", HR_STR(""));
+    for (int i = 0; i < 2; i++) {
+        hr_json *have = member(m, members, names[i]), *lack = member(m, members, names[!i]);
+        if (!have || have->type == HR_JSON_NULL || (lack && lack->type != HR_JSON_NULL)) continue;
+        if (!lack) lack = &members[m->count++];
+        *lack = *have;
+        lack->key = hr_str_c(names[!i]);
+    }
+}
+
 static hr_status shape_message(shaper *s, size_t i, hr_json *m)
 {
     hr_json *members;
@@ -153,6 +176,7 @@ static hr_status shape_message(shaper *s, size_t i, hr_json *m)
     if (!role || role->type != HR_JSON_STRING || !role->text.n)
         return hr_fail(HR_INVALID_ARGUMENT, "messages[%zu].role: a string is expected", i);
     HR_TRY(copy_container(s, m, m, &members));
+    if (s->chat->flags & HR_CHAT_FILL_MESSAGES) fill_message(m, members);
     for (size_t k = 0; k < m->count; k++) {
         if (hr_str_eq_c(members[k].key, "content")) HR_TRY(shape_content(s, i, &members[k]));
         if (hr_str_eq_c(members[k].key, "tool_calls")) HR_TRY(shape_tool_calls(s, i, &members[k]));

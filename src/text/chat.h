@@ -9,6 +9,9 @@ typedef enum hr_chat_flags {
     HR_CHAT_ADD_GENERATION_PROMPT = 1,
     /* The prompt ends inside the last message, so that the model goes on with it. */
     HR_CHAT_CONTINUE_FINAL_MESSAGE = 2,
+    /* Messages get what vLLM gives them, and templates count on: a content that is null or absent
+     * is an empty text; "reasoning" and "reasoning_content", its older name, are there both. */
+    HR_CHAT_FILL_MESSAGES = 4,
 } hr_chat_flags;
 
 typedef struct hr_chat {
