@@ -70,7 +70,7 @@ typedef struct hr_cli_list {
 typedef struct hr_cli_command {
     hr_cli_list prompts; /* of const char * */
     const char *prompt_file, *system, *manifest, *log_level;
-    const char *template_file, *messages, *tools, *variables;
+    const char *template_file, *messages, *tools, *documents, *template_kwargs, *variables;
     hr_cli_list prompt_ids;
     hr_cli_list stop, bad_words, choice;                              /* of const char * */
     hr_cli_list stop_token_ids, allowed_token_ids, logprob_token_ids; /* of int64_t */

@@ -38,6 +38,8 @@ static hr_status check_companions(const hr_args *a)
         const char *flag, *needs;
     } rules[] = {
         { c->tools, c->messages, "--tools", "--messages" },
+        { c->documents, c->messages, "--documents", "--messages" },
+        { c->template_kwargs, c->messages, "--chat-template-kwargs", "--messages" },
         { c->token_buckets != 0, c->fit_buckets, "--token-buckets", "--fit-buckets" },
         { c->request_buckets != 0, c->fit_buckets, "--request-buckets", "--fit-buckets" },
         { c->no_generation_prompt, c->messages, "--no-generation-prompt", "--messages" },

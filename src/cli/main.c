@@ -67,7 +67,11 @@ static const command commands[] = {
       "standard input.\n\n" },
     { "render", HR_CLI_RENDER, hr_cli_render, "a chat as the model's template renders it",
       "usage: headrace render [MODEL] --messages FILE [flags]\n\n"
-      "Renders messages through the model's chat template, or through --template FILE.\n\n" },
+      "Renders messages through the model's chat template, or through --template FILE, for which\n"
+      "no model is needed. What is wrong in a template is shown in its line.\n\n"
+      "  headrace render --template chat_template.jinja --messages chat.json --tools tools.json "
+      "\\\n"
+      "    --chat-template-kwargs '{\"bos_token\": \"<s>\", \"enable_thinking\": false}'\n\n" },
     { "chat", HR_CLI_CHAT, hr_cli_chat, "talk to a model in this terminal",
       "usage: headrace chat MODEL [flags]\n       headrace chat --url URL [flags]\n\n"
       "Lines are messages; /help lists what else can be typed. Ctrl-C stops an answer, Ctrl-D "

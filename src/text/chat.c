@@ -317,7 +317,8 @@ hr_status hr_chat_render(const hr_template *t, const hr_chat *chat, hr_rendered 
     hr_render_options options = { .limits = chat->limits,
                                   .trusted = trusted,
                                   .now = chat->now,
-                                  .now_microseconds = chat->now_microseconds };
+                                  .now_microseconds = chat->now_microseconds,
+                                  .failed = chat->failed };
     hr_status st = shape_variables(&s, &variables, trusted, &options.n_trusted);
     if (!st) st = hr_template_render(t, &variables, &options, out);
     if (!st && (chat->flags & HR_CHAT_CONTINUE_FINAL_MESSAGE)) st = cut_at_mark(out);

@@ -27,6 +27,7 @@ typedef struct hr_chat {
     hr_template_limits limits;
     const struct tm *now; /* as in hr_render_options */
     int now_microseconds;
+    hr_template_place *failed; /* as in hr_render_options */
 } hr_chat;
 
 /* The prompt with its provenance: what came in with the request is data, the template and the two

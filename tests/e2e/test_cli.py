@@ -131,6 +131,8 @@ def test_unknown_commands():
     (["render", "m"], "no chat"),
     (["render", "m", "--messages", "a", "--variables", "b"], "--variables"),
     (["render", "m", "--variables", "b", "--no-generation-prompt"], "--no-generation-prompt"),
+    (["render", "m", "--variables", "b", "--documents", "c"], "--documents needs --messages"),
+    (["render", "m", "--variables", "b", "--chat-template-kwargs", "{}"], "-kwargs needs"),
 ], ids=lambda v: " ".join(v) if isinstance(v, list) else None)
 def test_command_lines_that_make_no_sense(arguments, naming):
     """Refused before anything is opened (there is no model m), and nothing typed is ignored."""

@@ -41,7 +41,7 @@ METHODS = ["upper()", "lower()", "strip()", "strip('a')", "lstrip()", "rstrip(' 
            "isnumeric()", "isdecimal()", "isascii()", "islower()", "format(1, x=2)", "get('a')",
            "get('zz', 3)", "get(1)", "keys()|list", "values()|list", "items()|list", "keys()",
            "copy()", "index(2)", "index('b')", "count(1)", "is_integer()", "append(1)", "pop()", "a",
-           "k", "n", "x", "__class__", "items", "name"]
+           "k", "n", "x", "items", "name"]
 ATOMS = ["1", "0", "-3", "2.5", "1e3", "10", "'a'", "'Ab c'", "''", "'  a b\\n c '", "'中é😀'", "'ß ǅ'",
          "'a,b,,c'", "'%s'", "'%05.1f|%x'", "'{} {x}'", "'<&>'", "true", "false", "none", "nope",
          "name", "lst", "msgs", "d", "keyed", "objs", "tree", "tool", "num", "flt", "[]", "{}", "()",
@@ -144,7 +144,7 @@ def test_random_templates():
         if expected is not None and OURS_DIFFERS.search(expected):
             continue
         answer = renderer.template(template, VARIABLES)
-        if "iterator' object" in str(refusal):  # we know fewer types of iterators
+        if re.search("(iterator|reversed) object", str(refusal)):  # we know fewer types of iterators
             assert "text" not in answer
             continue
         same(answer, template, expected, refusal)

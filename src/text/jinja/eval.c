@@ -100,7 +100,7 @@ static hr_status eval_binary(hr_jinterp *it, const hr_jnode *n, hr_jval *out)
     hr_jval a, b;
     HR_TRY(hr_jinja_eval(it, n->a, &a));
     HR_TRY(hr_jinja_eval(it, n->b, &b));
-    it->line = n->line;
+    it->at = n->at;
     return hr_jinja_binary(it, (hr_jop)n->op, a, b, out);
 }
 
@@ -110,13 +110,13 @@ static hr_status eval_getitem(hr_jinterp *it, const hr_jnode *n, hr_jval *out)
     HR_TRY(hr_jinja_eval(it, n->a, &of));
     if (n->b->kind != HR_JN_SLICE) {
         HR_TRY(hr_jinja_eval(it, n->b, &a));
-        it->line = n->line;
+        it->at = n->at;
         return hr_jinja_getitem(it, of, a, out);
     }
     HR_TRY(eval_or_missing(it, n->b->a, &a));
     HR_TRY(eval_or_missing(it, n->b->b, &b));
     HR_TRY(eval_or_missing(it, n->b->c, &c));
-    it->line = n->line;
+    it->at = n->at;
     return hr_jinja_slice(it, of, a, b, c, out);
 }
 
@@ -197,7 +197,7 @@ static hr_status eval_call(hr_jinterp *it, const hr_jnode *n, hr_jval *out)
     hr_jargs args;
     HR_TRY(hr_jinja_eval(it, n->a, &callee));
     HR_TRY(hr_jinja_eval_args(it, n, NULL, &args));
-    it->line = n->line;
+    it->at = n->at;
     return hr_jinja_call(it, callee, &args, out);
 }
 
@@ -211,7 +211,7 @@ hr_status hr_jinja_eval_filter(hr_jinterp *it, const hr_jnode *n, const hr_jval 
         HR_TRY(hr_jinja_eval_filter(it, n->a, block, &self));
     else HR_TRY(hr_jinja_eval(it, n->a, &self));
     HR_TRY(hr_jinja_eval_args(it, n, NULL, &args));
-    it->line = n->line;
+    it->at = n->at;
     if (!n->filter) return hr_jinja_fail(it, "No filter named '%.*s' found.", HR_STR_ARG(n->name));
     return hr_jinja_call_filter(it, n->filter, self, &args, out);
 }
@@ -222,7 +222,7 @@ static hr_status eval_test(hr_jinterp *it, const hr_jnode *n, hr_jval *out)
     hr_jargs args;
     HR_TRY(hr_jinja_eval(it, n->a, &self));
     HR_TRY(hr_jinja_eval_args(it, n, NULL, &args));
-    it->line = n->line;
+    it->at = n->at;
     if (!n->test) return hr_jinja_fail(it, "No test named '%.*s' found.", HR_STR_ARG(n->name));
     return hr_jinja_apply(it, &n->test->f, self, &args, out);
 }
@@ -252,7 +252,7 @@ static hr_status eval_node(hr_jinterp *it, const hr_jnode *n, hr_jval *out)
         return hr_jinja_unary(it, (hr_jop)n->op, a, out);
     case HR_JN_GETATTR:
         HR_TRY(hr_jinja_eval(it, n->a, &a));
-        it->line = n->line;
+        it->at = n->at;
         return hr_jinja_getattr(it, a, n->name, out);
     case HR_JN_GETITEM: return eval_getitem(it, n, out);
     case HR_JN_CALL: return eval_call(it, n, out);
@@ -276,12 +276,12 @@ static hr_status eval_node(hr_jinterp *it, const hr_jnode *n, hr_jval *out)
     case HR_JN_BREAK:
     case HR_JN_CONTINUE: break; /* no expressions: the parser puts none of them here */
     }
-    return hr_fail(HR_INTERNAL, "chat template line %u: not an expression", n->line);
+    return hr_fail(HR_INTERNAL, "chat template line %u: not an expression", n->at.line);
 }
 
 hr_status hr_jinja_eval(hr_jinterp *it, const hr_jnode *n, hr_jval *out)
 {
-    it->line = n->line;
+    it->at = n->at;
     HR_TRY(hr_jinja_step(it, 1));
     HR_TRY(hr_jinja_enter(it));
     hr_status st = eval_node(it, n, out);

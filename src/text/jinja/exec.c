@@ -269,7 +269,7 @@ static hr_status exec_node(hr_jinterp *it, const hr_jnode *n, hr_jflow *flow)
     case HR_JN_TEST:
     case HR_JN_KEYWORD: break; /* no statements: the parser puts none of them here */
     }
-    return hr_fail(HR_INTERNAL, "chat template line %u: not a statement", n->line);
+    return hr_fail(HR_INTERNAL, "chat template line %u: not a statement", n->at.line);
 }
 
 hr_status hr_jinja_exec(hr_jinterp *it, const hr_jblock *body, hr_jflow *flow)
@@ -278,7 +278,7 @@ hr_status hr_jinja_exec(hr_jinterp *it, const hr_jblock *body, hr_jflow *flow)
     *flow = HR_JF_NEXT;
     HR_TRY(hr_jinja_enter(it));
     for (size_t i = 0; !st && *flow == HR_JF_NEXT && i < body->n; i++) {
-        it->line = body->items[i]->line;
+        it->at = body->items[i]->at;
         st = hr_jinja_step(it, 1);
         if (!st) st = exec_node(it, body->items[i], flow);
     }

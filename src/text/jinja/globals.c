@@ -118,6 +118,7 @@ static hr_status global_raise(hr_jinterp *it, hr_jval self, const hr_jargs *args
     (void)out;
     HR_TRY(hr_jinja_to_str(it, args->pos[0], &text));
     hr_str s = hr_jinja_text(text.as.s);
+    if (it->options->failed) *it->options->failed = it->at;
     return hr_fail(HR_INVALID_ARGUMENT, "%.*s", HR_STR_ARG(s));
 }
 

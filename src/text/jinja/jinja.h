@@ -20,9 +20,17 @@
 
 typedef struct hr_template hr_template;
 
+/* Where in a template's source something is wrong. */
+typedef struct hr_template_place {
+    uint32_t line, column; /* from 1, columns in bytes; line 0 = nowhere */
+} hr_template_place;
+
 /* INVALID_ARGUMENT with line and column for what is not a template; UNIMPLEMENTED for tags that
  * need other templates (extends, include, import). `source` is UTF-8, copied. */
 HR_MUST_USE hr_status hr_template_parse(hr_str source, hr_template **out);
+/* The same, and *failed tells where it is wrong. */
+HR_MUST_USE hr_status hr_template_check(hr_str source, hr_template_place *failed,
+                                        hr_template **out);
 void hr_template_destroy(hr_template *t); /* NULL is fine */
 /* True when the template reads the variable `name` (from its own text, not from a value): how a
  * caller learns that a template knows `tools` or `enable_thinking`. */
@@ -39,8 +47,9 @@ typedef struct hr_render_options {
     hr_template_limits limits;
     const hr_str *trusted; /* [n_trusted] top-level variables that count as the template's text */
     size_t n_trusted;
-    const struct tm *now; /* local time for strftime_now; NULL = the clock */
-    int now_microseconds; /* %f, with `now` */
+    const struct tm *now;      /* local time for strftime_now; NULL = the clock */
+    int now_microseconds;      /* %f, with `now` */
+    hr_template_place *failed; /* NULL, or becomes the place that a failure came from */
 } hr_render_options;
 
 typedef struct hr_rendered {
@@ -54,7 +63,7 @@ void hr_rendered_deinit(hr_rendered *r); /* `= { 0 }` is fine */
 
 /* `variables` is a JSON object: messages, tools, add_generation_prompt, bos_token … A failure
  * leaves *out empty. INVALID_ARGUMENT: raise_exception (the message is the template's own words)
- * and every error that jinja2 raises, with the line; RESOURCE_EXHAUSTED: a limit was met.
+ * and every error that jinja2 raises, with line and column; RESOURCE_EXHAUSTED: a limit was met.
  * `options` may be NULL. */
 HR_MUST_USE hr_status hr_template_render(const hr_template *t, const hr_json *variables,
                                          const hr_render_options *options, hr_rendered *out);

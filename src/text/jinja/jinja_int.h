@@ -219,7 +219,7 @@ struct hr_jnode {
     bool parameter;                                    /* NAME: a parameter of a macro or with */
     bool recursive;                                    /* FOR */
     bool catches_kwargs, catches_varargs, uses_caller; /* MACRO, CALLBLOCK */
-    uint32_t line;
+    hr_template_place at;
     hr_str name;
     hr_jval value;
     hr_jnode *a, *b, *c;
@@ -260,8 +260,8 @@ typedef enum hr_jtoken_kind {
 
 typedef struct hr_jtoken {
     hr_jtoken_kind kind;
-    uint32_t line, column; /* from 1; columns count bytes */
-    hr_str text;           /* the characters; of STRING and DATA the value */
+    hr_template_place at;
+    hr_str text; /* the characters; of STRING and DATA the value */
 } hr_jtoken;
 
 typedef struct hr_jtokens {
@@ -269,14 +269,20 @@ typedef struct hr_jtokens {
     size_t n, capacity;
 } hr_jtokens;
 
-HR_MUST_USE hr_status hr_jinja_lex(hr_str source, hr_arena *arena, hr_jtokens *out);
+/* The origin of every refusal that has a place: "chat template line L column C: …", and *failed
+ * (which may be NULL) becomes that place. */
+HR_MUST_USE hr_status hr_jinja_refuse(hr_template_place *failed, hr_template_place at,
+                                      hr_status code, const char *fmt, ...) HR_PRINTF(4, 5);
+HR_MUST_USE hr_status hr_jinja_lex(hr_str source, hr_arena *arena, hr_template_place *failed,
+                                   hr_jtokens *out);
 
 typedef struct hr_jparser {
     hr_arena *arena;
     const hr_jtoken *tokens; /* ends in EOF */
     size_t at;
-    size_t depth;      /* of nesting, bounded */
-    size_t loop_depth; /* loops around this place within one function */
+    size_t depth;              /* of nesting, bounded */
+    size_t loop_depth;         /* loops around this place within one function */
+    hr_template_place *failed; /* borrowed, or NULL */
 } hr_jparser;
 
 /* Nested brackets and blocks of a template; real ones stay below 30. */
@@ -308,7 +314,7 @@ typedef enum hr_jchain { HR_JCHAIN_PIPE, HR_JCHAIN_INLINE } hr_jchain;
 HR_MUST_USE hr_status hr_jinja_parse_filters(hr_jparser *p, hr_jchain first, hr_jnode **node);
 
 /* Gives every name its slot and every scope its loads. */
-HR_MUST_USE hr_status hr_jinja_resolve(hr_template *t);
+HR_MUST_USE hr_status hr_jinja_resolve(hr_template *t, hr_template_place *failed);
 
 /* ---- a rendering ---------------------------------------------------------------------------- */
 
@@ -336,8 +342,8 @@ struct hr_jinterp {
     const hr_render_options *options;
     uint64_t steps_left;
     size_t depth, max_depth, max_output;
-    uint32_t line;       /* of the node being evaluated, for messages */
-    hr_jdict *variables; /* the top level object */
+    hr_template_place at; /* of the node being evaluated, for messages */
+    hr_jdict *variables;  /* the top level object */
     hr_jactivation *here;
     hr_jbuilder *out; /* where output goes now */
 };

@@ -20,6 +20,7 @@ typedef struct lexer {
     bool line_starting; /* what was read last ended in a newline */
     hr_arena *arena;
     hr_jtokens *out;
+    hr_template_place *failed;
     char brackets[MAX_BRACKETS]; /* the closing ones that are due */
     size_t n_brackets;
 } lexer;
@@ -41,8 +42,8 @@ static void count_lines(lexer *l, size_t to)
 static hr_status syntax(lexer *l, size_t at, const char *what)
 {
     count_lines(l, at);
-    return hr_fail(HR_INVALID_ARGUMENT, "chat template line %u column %zu: %s", l->line,
-                   at - l->line_start + 1, what);
+    hr_template_place place = { l->line, (uint32_t)(at - l->line_start + 1) };
+    return hr_jinja_refuse(l->failed, place, HR_INVALID_ARGUMENT, "%s", what);
 }
 
 static hr_status emit(lexer *l, hr_jtoken_kind kind, size_t at, hr_str text)
@@ -57,7 +58,7 @@ static hr_status emit(lexer *l, hr_jtoken_kind kind, size_t at, hr_str text)
         o->capacity = bigger;
     }
     count_lines(l, at);
-    o->items[o->n++] = (hr_jtoken){ kind, l->line, (uint32_t)(at - l->line_start + 1), text };
+    o->items[o->n++] = (hr_jtoken){ kind, { l->line, (uint32_t)(at - l->line_start + 1) }, text };
     return HR_OK;
 }
 
@@ -424,10 +425,10 @@ static hr_status lex_tag(lexer *l, size_t tag)
     return lex_inside(l, "%}", HR_JT_BLOCK_END);
 }
 
-hr_status hr_jinja_lex(hr_str source, hr_arena *arena, hr_jtokens *out)
+hr_status hr_jinja_lex(hr_str source, hr_arena *arena, hr_template_place *failed, hr_jtokens *out)
 {
     *out = (hr_jtokens){ 0 };
-    lexer l = { .line = 1, .line_starting = true, .arena = arena, .out = out };
+    lexer l = { .line = 1, .line_starting = true, .arena = arena, .out = out, .failed = failed };
     HR_TRY(normalise(source, arena, &l.s));
     while (l.at < l.s.n) {
         size_t tag = next_tag(&l, l.at);

@@ -156,7 +156,7 @@ static hr_status run_body(hr_jinterp *it, hr_jloop *l, bool *completed, hr_jflow
     const hr_jnode *n = l->node;
     HR_TRY(hr_jinja_enter_scope(it, n->scope));
     it->here->slots[n->slot_loop] = (hr_jval){ .kind = HR_J_LOOP, .as.loop = l };
-    it->line = n->line;
+    it->at = n->at;
     HR_TRY(hr_jinja_assign(it, n->a, l->current));
     HR_TRY(hr_jinja_exec(it, &n->body, flow));
     if (*flow == HR_JF_NEXT) *completed = true;
@@ -227,7 +227,7 @@ hr_status hr_jinja_for(hr_jinterp *it, const hr_jnode *n, hr_jflow *flow)
     hr_jval iterable, text;
     hr_jloop *l;
     HR_TRY(hr_jinja_eval(it, n->b, &iterable));
-    it->line = n->line;
+    it->at = n->at;
     if (n->recursive) {
         HR_TRY(run_recursive(it, n, it->here, iterable, 0, &text));
         return hr_jinja_print(it->out, text);

@@ -21,8 +21,7 @@ hr_status hr_jinja_syntax(const hr_jparser *p, const char *fmt, ...)
     hr_buf b = { .limit = HR_MESSAGE_MAX };
     hr_buf_vprintf(&b, fmt, args);
     va_end(args);
-    hr_status st = hr_fail(HR_INVALID_ARGUMENT, "chat template line %u column %u: %s", now(p)->line,
-                           now(p)->column, hr_buf_c(&b));
+    hr_status st = hr_jinja_refuse(p->failed, now(p)->at, HR_INVALID_ARGUMENT, "%s", hr_buf_c(&b));
     hr_buf_deinit(&b);
     return st;
 }
@@ -32,7 +31,7 @@ hr_jnode *hr_jinja_node(hr_jparser *p, hr_jnode_kind kind)
     hr_jnode *n = hr_arena_new(p->arena, hr_jnode);
     if (!n) return NULL;
     n->kind = (uint8_t)kind;
-    n->line = now(p)->line;
+    n->at = now(p)->at;
     return n;
 }
 
@@ -380,10 +379,9 @@ static hr_status unknown_tag(hr_jparser *p, hr_str name)
     hr_status st = hr_jinja_syntax(p, "unknown tag '%.*s'", HR_STR_ARG(name));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (hr_str_eq_c(name, others[i]))
-            st = hr_fail(HR_UNIMPLEMENTED,
-                         "chat template line %u: the tag '%s' is not supported: a chat template "
-                         "stands alone",
-                         now(p)->line, others[i]);
+            st = hr_jinja_refuse(p->failed, now(p)->at, HR_UNIMPLEMENTED,
+                                 "the tag '%s' is not supported: a chat template stands alone",
+                                 others[i]);
     return st;
 }
 

@@ -20,19 +20,19 @@ static const hr_jtoken *take(hr_jparser *p)
     return t;
 }
 
-static hr_status make(hr_jparser *p, hr_jnode_kind kind, uint32_t line, hr_jnode **out)
+static hr_status make(hr_jparser *p, hr_jnode_kind kind, hr_template_place at, hr_jnode **out)
 {
     *out = hr_jinja_node(p, kind);
     if (!*out) return hr_fail(HR_RESOURCE_EXHAUSTED, "memory for a chat template");
-    (*out)->line = line;
+    (*out)->at = at;
     return HR_OK;
 }
 
 /* ---- primaries ------------------------------------------------------------------------------ */
 
-static hr_status constant(hr_jparser *p, hr_jval v, uint32_t line, hr_jnode **out)
+static hr_status constant(hr_jparser *p, hr_jval v, hr_template_place at, hr_jnode **out)
 {
-    HR_TRY(make(p, HR_JN_CONST, line, out));
+    HR_TRY(make(p, HR_JN_CONST, at, out));
     (*out)->value = v;
     return HR_OK;
 }
@@ -49,7 +49,7 @@ static hr_status parse_integer(hr_jparser *p, const hr_jtoken *t, hr_jnode **out
     char *end;
     unsigned long long v = strtoull(digits, &end, base);
     if (*end || v > INT64_MAX) return hr_jinja_syntax(p, "an integer beyond 64 bits");
-    return constant(p, hr_jinja_int((int64_t)v), t->line, out);
+    return constant(p, hr_jinja_int((int64_t)v), t->at, out);
 }
 
 static hr_status parse_float(hr_jparser *p, const hr_jtoken *t, hr_jnode **out)
@@ -57,7 +57,7 @@ static hr_status parse_float(hr_jparser *p, const hr_jtoken *t, hr_jnode **out)
     double v;
     hr_status st = hr_str_to_f64(t->text, &v);
     if (st) return hr_jinja_syntax(p, "this number is out of range");
-    return constant(p, hr_jinja_float(v), t->line, out);
+    return constant(p, hr_jinja_float(v), t->at, out);
 }
 
 /* Strings that stand side by side are one. */
@@ -76,7 +76,7 @@ static hr_status parse_string(hr_jparser *p, const hr_jtoken *t, hr_jnode **out)
     }
     *s = (hr_jstr){ .p = text, .n = n };
     for (size_t i = 0; i < n; i++) s->chars += ((unsigned char)text[i] & 0xC0) != 0x80;
-    return constant(p, (hr_jval){ .kind = HR_J_STR, .as.s = s }, t->line, out);
+    return constant(p, (hr_jval){ .kind = HR_J_STR, .as.s = s }, t->at, out);
 }
 
 static hr_status parse_name(hr_jparser *p, const hr_jtoken *t, hr_jtuple_flags flags,
@@ -84,13 +84,13 @@ static hr_status parse_name(hr_jparser *p, const hr_jtoken *t, hr_jtuple_flags f
 {
     hr_str s = t->text;
     if (hr_str_eq_c(s, "true") || hr_str_eq_c(s, "True"))
-        return constant(p, hr_jinja_bool(true), t->line, out);
+        return constant(p, hr_jinja_bool(true), t->at, out);
     if (hr_str_eq_c(s, "false") || hr_str_eq_c(s, "False"))
-        return constant(p, hr_jinja_bool(false), t->line, out);
+        return constant(p, hr_jinja_bool(false), t->at, out);
     if (hr_str_eq_c(s, "none") || hr_str_eq_c(s, "None"))
-        return constant(p, hr_jinja_none(), t->line, out);
+        return constant(p, hr_jinja_none(), t->at, out);
     bool ns = (flags & HR_JTUPLE_NAMESPACE) && hr_jinja_skip_op(p, ".");
-    HR_TRY(make(p, ns ? HR_JN_NSREF : HR_JN_NAME, t->line, out));
+    HR_TRY(make(p, ns ? HR_JN_NSREF : HR_JN_NAME, t->at, out));
     (*out)->name = s;
     if (!ns) return HR_OK;
     hr_str attr;
@@ -103,9 +103,9 @@ static hr_status parse_name(hr_jparser *p, const hr_jtoken *t, hr_jtuple_flags f
     return HR_OK;
 }
 
-static hr_status parse_list(hr_jparser *p, uint32_t line, hr_jnode **out)
+static hr_status parse_list(hr_jparser *p, hr_template_place at, hr_jnode **out)
 {
-    HR_TRY(make(p, HR_JN_LIST, line, out));
+    HR_TRY(make(p, HR_JN_LIST, at, out));
     while (!hr_jinja_skip_op(p, "]")) {
         if ((*out)->items.n) {
             HR_TRY(hr_jinja_expect_op(p, ","));
@@ -118,16 +118,16 @@ static hr_status parse_list(hr_jparser *p, uint32_t line, hr_jnode **out)
     return HR_OK;
 }
 
-static hr_status parse_dict(hr_jparser *p, uint32_t line, hr_jnode **out)
+static hr_status parse_dict(hr_jparser *p, hr_template_place at, hr_jnode **out)
 {
-    HR_TRY(make(p, HR_JN_DICT, line, out));
+    HR_TRY(make(p, HR_JN_DICT, at, out));
     while (!hr_jinja_skip_op(p, "}")) {
         if ((*out)->items.n) {
             HR_TRY(hr_jinja_expect_op(p, ","));
             if (hr_jinja_skip_op(p, "}")) break;
         }
         hr_jnode *pair;
-        HR_TRY(make(p, HR_JN_PAIR, now(p)->line, &pair));
+        HR_TRY(make(p, HR_JN_PAIR, now(p)->at, &pair));
         HR_TRY(hr_jinja_parse_expression(p, &pair->a));
         HR_TRY(hr_jinja_expect_op(p, ":"));
         HR_TRY(hr_jinja_parse_expression(p, &pair->b));
@@ -149,8 +149,8 @@ static hr_status parse_primary(hr_jparser *p, hr_jtuple_flags flags, hr_jnode **
             HR_TRY(hr_jinja_parse_tuple(p, HR_JTUPLE_PARENS, NULL, out));
             return hr_jinja_expect_op(p, ")");
         }
-        if (hr_jinja_skip_op(p, "[")) return parse_list(p, t->line, out);
-        if (hr_jinja_skip_op(p, "{")) return parse_dict(p, t->line, out);
+        if (hr_jinja_skip_op(p, "[")) return parse_list(p, t->at, out);
+        if (hr_jinja_skip_op(p, "{")) return parse_dict(p, t->at, out);
         break;
     case HR_JT_EOF:
     case HR_JT_DATA:
@@ -181,7 +181,7 @@ hr_status hr_jinja_parse_tuple(hr_jparser *p, hr_jtuple_flags flags, const char 
                                hr_jnode **out)
 {
     hr_jblock items = { 0 };
-    uint32_t line = now(p)->line;
+    hr_template_place at = now(p)->at;
     bool tuple = false;
     for (;;) {
         hr_jnode *item;
@@ -198,7 +198,7 @@ hr_status hr_jinja_parse_tuple(hr_jparser *p, hr_jtuple_flags flags, const char 
     }
     if (!tuple && !(flags & HR_JTUPLE_PARENS))
         return hr_jinja_syntax(p, "an expression is expected");
-    HR_TRY(make(p, HR_JN_TUPLE, line, out));
+    HR_TRY(make(p, HR_JN_TUPLE, at, out));
     (*out)->items = items;
     return HR_OK;
 }
@@ -212,7 +212,7 @@ static bool at_slice_end(const hr_jparser *p)
 
 static hr_status parse_subscript_part(hr_jparser *p, hr_jnode **out)
 {
-    uint32_t line = now(p)->line;
+    hr_template_place at = now(p)->at;
     hr_jnode *start = NULL, *slice;
     if (!hr_jinja_at_op(p, ":")) {
         HR_TRY(hr_jinja_parse_expression(p, &start));
@@ -222,7 +222,7 @@ static hr_status parse_subscript_part(hr_jparser *p, hr_jnode **out)
         }
     }
     take(p);
-    HR_TRY(make(p, HR_JN_SLICE, line, &slice));
+    HR_TRY(make(p, HR_JN_SLICE, at, &slice));
     slice->a = start;
     if (!hr_jinja_at_op(p, ":") && !at_slice_end(p))
         HR_TRY(hr_jinja_parse_expression(p, &slice->b));
@@ -234,16 +234,16 @@ static hr_status parse_subscript_part(hr_jparser *p, hr_jnode **out)
 
 static hr_status parse_item(hr_jparser *p, hr_jnode *of, hr_jnode **out)
 {
-    uint32_t line = now(p)->line;
+    hr_template_place at = now(p)->at;
     hr_jnode *tuple;
-    HR_TRY(make(p, HR_JN_TUPLE, line, &tuple));
+    HR_TRY(make(p, HR_JN_TUPLE, at, &tuple));
     while (!hr_jinja_skip_op(p, "]")) {
         hr_jnode *part;
         if (tuple->items.n) HR_TRY(hr_jinja_expect_op(p, ","));
         HR_TRY(parse_subscript_part(p, &part));
         HR_TRY(hr_jinja_block_add(p->arena, &tuple->items, part));
     }
-    HR_TRY(make(p, HR_JN_GETITEM, line, out));
+    HR_TRY(make(p, HR_JN_GETITEM, at, out));
     (*out)->a = of;
     (*out)->b = tuple->items.n == 1 ? tuple->items.items[0] : tuple;
     for (size_t i = 0; tuple->items.n > 1 && i < tuple->items.n; i++)
@@ -256,12 +256,12 @@ static hr_status parse_dot(hr_jparser *p, hr_jnode *of, hr_jnode **out)
 {
     const hr_jtoken *t = now(p);
     if (t->kind == HR_JT_INTEGER) {
-        HR_TRY(make(p, HR_JN_GETITEM, t->line, out));
+        HR_TRY(make(p, HR_JN_GETITEM, t->at, out));
         (*out)->a = of;
         take(p);
         return parse_integer(p, t, &(*out)->b);
     }
-    HR_TRY(make(p, HR_JN_GETATTR, t->line, out));
+    HR_TRY(make(p, HR_JN_GETATTR, t->at, out));
     (*out)->a = of;
     return hr_jinja_expect_name(p, &(*out)->name);
 }
@@ -269,7 +269,7 @@ static hr_status parse_dot(hr_jparser *p, hr_jnode *of, hr_jnode **out)
 static hr_status parse_keyword(hr_jparser *p, hr_jnode *n)
 {
     hr_jnode *k;
-    HR_TRY(make(p, HR_JN_KEYWORD, now(p)->line, &k));
+    HR_TRY(make(p, HR_JN_KEYWORD, now(p)->at, &k));
     k->name = take(p)->text;
     take(p); /* "=" */
     HR_TRY(hr_jinja_parse_expression(p, &k->a));
@@ -318,7 +318,7 @@ static hr_status parse_arguments(hr_jparser *p, hr_jnode *n)
 
 static hr_status parse_call(hr_jparser *p, hr_jnode *of, hr_jnode **out)
 {
-    HR_TRY(make(p, HR_JN_CALL, now(p)->line, out));
+    HR_TRY(make(p, HR_JN_CALL, of->at, out)); /* shown by its name */
     (*out)->a = of;
     return parse_arguments(p, *out);
 }
@@ -345,7 +345,7 @@ static hr_status dotted_name(hr_jparser *p, hr_str *out)
 static hr_status parse_filter(hr_jparser *p, hr_jnode **node)
 {
     hr_jnode *f;
-    HR_TRY(make(p, HR_JN_FILTER, now(p)->line, &f));
+    HR_TRY(make(p, HR_JN_FILTER, now(p)->at, &f));
     f->a = *node;
     HR_TRY(dotted_name(p, &f->name));
     f->filter = hr_jinja_find_filter(f->name);
@@ -385,9 +385,9 @@ static bool at_bare_argument(const hr_jparser *p)
 static hr_status parse_test(hr_jparser *p, hr_jnode **node)
 {
     hr_jnode *t, *not ;
-    uint32_t line = now(p)->line;
+    hr_template_place at = now(p)->at;
     bool negated = hr_jinja_skip_name(p, "not");
-    HR_TRY(make(p, HR_JN_TEST, line, &t));
+    HR_TRY(make(p, HR_JN_TEST, at, &t));
     t->a = *node;
     HR_TRY(dotted_name(p, &t->name));
     t->test = hr_jinja_find_test(t->name);
@@ -403,7 +403,7 @@ static hr_status parse_test(hr_jparser *p, hr_jnode **node)
     }
     *node = t;
     if (!negated) return HR_OK;
-    HR_TRY(make(p, HR_JN_NOT, line, &not ));
+    HR_TRY(make(p, HR_JN_NOT, at, &not ));
     not ->a = t;
     *node = not ;
     return HR_OK;
@@ -426,7 +426,7 @@ static hr_status parse_sign(hr_jparser *p, hr_jnode **out)
     if (++p->depth > HR_JINJA_MAX_NESTING) return hr_jinja_syntax(p, "nested too deeply");
     hr_jop op = hr_jinja_at_op(p, "-") ? HR_JOP_SUB : HR_JOP_ADD;
     if (op == HR_JOP_SUB || hr_jinja_at_op(p, "+")) {
-        HR_TRY(make(p, HR_JN_UNARY, take(p)->line, out));
+        HR_TRY(make(p, HR_JN_UNARY, take(p)->at, out));
         (*out)->op = (uint8_t)op;
         HR_TRY(parse_sign(p, &(*out)->a));
     } else {
@@ -458,7 +458,7 @@ static hr_status parse_left(hr_jparser *p, const binary_op *ops,
             continue;
         }
         hr_jnode *n;
-        HR_TRY(make(p, HR_JN_BINARY, take(p)->line, &n));
+        HR_TRY(make(p, HR_JN_BINARY, take(p)->at, &n));
         n->op = (uint8_t)o->op;
         n->a = *out;
         HR_TRY(operand(p, &n->b));
@@ -489,7 +489,7 @@ static hr_status parse_concat(hr_jparser *p, hr_jnode **out)
     HR_TRY(parse_product(p, out));
     if (!hr_jinja_at_op(p, "~")) return HR_OK;
     hr_jnode *n, *part = *out;
-    HR_TRY(make(p, HR_JN_CONCAT, now(p)->line, &n));
+    HR_TRY(make(p, HR_JN_CONCAT, now(p)->at, &n));
     HR_TRY(hr_jinja_block_add(p->arena, &n->items, part));
     while (hr_jinja_skip_op(p, "~")) {
         HR_TRY(parse_product(p, &part));
@@ -537,10 +537,10 @@ static hr_status parse_compare(hr_jparser *p, hr_jnode **out)
     HR_TRY(parse_sum(p, out));
     while (skip_comparison(p, &op)) {
         if (!n) {
-            HR_TRY(make(p, HR_JN_COMPARE, now(p)->line, &n));
+            HR_TRY(make(p, HR_JN_COMPARE, now(p)->at, &n));
             n->a = *out;
         }
-        HR_TRY(make(p, HR_JN_OPERAND, now(p)->line, &operand));
+        HR_TRY(make(p, HR_JN_OPERAND, now(p)->at, &operand));
         operand->op = (uint8_t)op;
         HR_TRY(parse_sum(p, &operand->a));
         HR_TRY(hr_jinja_block_add(p->arena, &n->items, operand));
@@ -553,7 +553,7 @@ static hr_status parse_not(hr_jparser *p, hr_jnode **out)
 {
     if (!hr_jinja_at_name(p, "not")) return parse_compare(p, out);
     if (++p->depth > HR_JINJA_MAX_NESTING) return hr_jinja_syntax(p, "nested too deeply");
-    HR_TRY(make(p, HR_JN_NOT, take(p)->line, out));
+    HR_TRY(make(p, HR_JN_NOT, take(p)->at, out));
     HR_TRY(parse_not(p, &(*out)->a));
     p->depth--;
     return HR_OK;
@@ -565,7 +565,7 @@ static hr_status parse_logic(hr_jparser *p, const char *word, hr_jnode_kind kind
     HR_TRY(operand(p, out));
     while (hr_jinja_at_name(p, word)) {
         hr_jnode *n;
-        HR_TRY(make(p, kind, take(p)->line, &n));
+        HR_TRY(make(p, kind, take(p)->at, &n));
         n->a = *out;
         HR_TRY(operand(p, &n->b));
         *out = n;
@@ -590,7 +590,7 @@ hr_status hr_jinja_parse_expression(hr_jparser *p, hr_jnode **out)
     HR_TRY(parse_or(p, out));
     while (hr_jinja_at_name(p, "if")) {
         hr_jnode *n;
-        HR_TRY(make(p, HR_JN_COND, take(p)->line, &n));
+        HR_TRY(make(p, HR_JN_COND, take(p)->at, &n));
         n->a = *out;
         HR_TRY(parse_or(p, &n->b));
         if (hr_jinja_skip_name(p, "else")) HR_TRY(hr_jinja_parse_expression(p, &n->c));

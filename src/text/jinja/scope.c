@@ -34,6 +34,7 @@ typedef struct symbols {
 typedef struct resolver {
     hr_arena *arena;
     size_t depth;
+    hr_template_place *failed; /* borrowed, or NULL */
 } resolver;
 
 /* Levels of the tree; a chain of a thousand additions is one too. */
@@ -244,7 +245,7 @@ static hr_status note_one(resolver *r, symbols *s, const hr_jnode *n)
 static hr_status note(resolver *r, symbols *s, const hr_jnode *n)
 {
     if (++r->depth > MAX_TREE)
-        return hr_fail(HR_INVALID_ARGUMENT, "chat template line %u: nested too deeply", n->line);
+        return hr_jinja_refuse(r->failed, n->at, HR_INVALID_ARGUMENT, "nested too deeply");
     hr_status st = note_one(r, s, n);
     r->depth--;
     return st;
@@ -283,7 +284,7 @@ static hr_status place(const symbols *s, hr_jnode *n)
     const symbols *where;
     const symbol *y = find_outer(s, n->name, &where);
     if (!y)
-        return hr_fail(HR_INTERNAL, "chat template line %u: no place for %.*s", n->line,
+        return hr_fail(HR_INTERNAL, "chat template line %u: no place for %.*s", n->at.line,
                        HR_STR_ARG(n->name));
     n->ref = (hr_jref){ s->fn->level - where->fn->level, y->load.slot };
     return HR_OK;
@@ -333,14 +334,13 @@ static hr_status special(resolver *r, symbols *s, hr_jnode *n, const char *name,
     return HR_OK;
 }
 
-static hr_status check_caller(const hr_jnode *n)
+static hr_status check_caller(const resolver *r, const hr_jnode *n)
 {
     for (size_t i = 0; i + n->kw.n < n->items.n; i++)
         if (hr_str_eq_c(n->items.items[i]->name, "caller") && body_reads(n, "caller"))
-            return hr_fail(HR_INVALID_ARGUMENT,
-                           "chat template line %u: the special \"caller\" argument must be "
-                           "omitted or be given a default",
-                           n->line);
+            return hr_jinja_refuse(r->failed, n->at, HR_INVALID_ARGUMENT,
+                                   "the special \"caller\" argument must be "
+                                   "omitted or be given a default");
     return HR_OK;
 }
 
@@ -349,7 +349,7 @@ static hr_status bind_function(resolver *r, symbols *s, hr_jnode *n)
 {
     function fn = { .level = s->fn->level + 1 };
     symbols inner = { .parent = s, .fn = &fn };
-    HR_TRY(check_caller(n));
+    HR_TRY(check_caller(r, n));
     for (size_t i = 0; i < n->items.n; i++)
         HR_TRY(note_parameter(r, &inner, n->items.items[i]->name));
     HR_TRY(special(r, &inner, n, "caller", &n->uses_caller, &n->slot_caller));
@@ -408,9 +408,8 @@ static hr_status bind_for(resolver *r, symbols *s, hr_jnode *n, bool soft)
     function *fn = n->recursive ? &own : s->fn;
     symbols body = { .parent = s, .fn = fn }, orelse = body, test = body;
     if (assigns_loop(n))
-        return hr_fail(HR_INVALID_ARGUMENT,
-                       "chat template line %u: cannot assign to the special variable loop",
-                       n->line);
+        return hr_jinja_refuse(r->failed, n->at, HR_INVALID_ARGUMENT,
+                               "cannot assign to the special variable loop");
     HR_TRY(bind(r, s, n->b, soft));
     HR_TRY(note_parameter(r, &body, HR_STR("loop")));
     n->slot_loop = body.first->load.slot;
@@ -469,8 +468,8 @@ static hr_status bind_filter(resolver *r, symbols *s, hr_jnode *n, bool soft)
 {
     bool known = n->kind == HR_JN_FILTER ? n->filter != NULL : n->test != NULL;
     if (!known && !soft)
-        return hr_fail(HR_INVALID_ARGUMENT, "chat template line %u: no %s named '%.*s'", n->line,
-                       n->kind == HR_JN_FILTER ? "filter" : "test", HR_STR_ARG(n->name));
+        return hr_jinja_refuse(r->failed, n->at, HR_INVALID_ARGUMENT, "no %s named '%.*s'",
+                               n->kind == HR_JN_FILTER ? "filter" : "test", HR_STR_ARG(n->name));
     return bind_children(r, s, n, soft);
 }
 
@@ -525,33 +524,34 @@ static hr_status bind_one(resolver *r, symbols *s, hr_jnode *n, bool soft)
 static hr_status bind(resolver *r, symbols *s, hr_jnode *n, bool soft)
 {
     if (++r->depth > MAX_TREE)
-        return hr_fail(HR_INVALID_ARGUMENT, "chat template line %u: nested too deeply", n->line);
+        return hr_jinja_refuse(r->failed, n->at, HR_INVALID_ARGUMENT, "nested too deeply");
     hr_status st = bind_one(r, s, n, soft);
     r->depth--;
     return st;
 }
 
 /* Long chains lean left: no bracket bounds them, and everything below recurses over the tree. */
-static hr_status measure(const hr_jnode *n, size_t depth)
+static hr_status measure(const resolver *r, const hr_jnode *n, size_t depth)
 {
     if (!n) return HR_OK;
     const hr_jblock *blocks[] = { &n->items, &n->kw, &n->body, &n->orelse };
     const hr_jnode *children[] = { n->a, n->b, n->c, n->star, n->star2 };
     if (depth > MAX_TREE)
-        return hr_fail(HR_INVALID_ARGUMENT, "chat template line %u: nested too deeply", n->line);
+        return hr_jinja_refuse(r->failed, n->at, HR_INVALID_ARGUMENT, "nested too deeply");
     for (size_t i = 0; i < sizeof children / sizeof *children; i++)
-        HR_TRY(measure(children[i], depth + 1));
+        HR_TRY(measure(r, children[i], depth + 1));
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-        for (size_t k = 0; k < blocks[i]->n; k++) HR_TRY(measure(blocks[i]->items[k], depth + 1));
+        for (size_t k = 0; k < blocks[i]->n; k++)
+            HR_TRY(measure(r, blocks[i]->items[k], depth + 1));
     return HR_OK;
 }
 
-hr_status hr_jinja_resolve(hr_template *t)
+hr_status hr_jinja_resolve(hr_template *t, hr_template_place *failed)
 {
     function fn = { 0 };
     symbols root = { .fn = &fn };
-    resolver r = { .arena = &t->arena };
-    for (size_t i = 0; i < t->body.n; i++) HR_TRY(measure(t->body.items[i], 0));
+    resolver r = { .arena = &t->arena, .failed = failed };
+    for (size_t i = 0; i < t->body.n; i++) HR_TRY(measure(&r, t->body.items[i], 0));
     HR_TRY(note_all(&r, &root, &t->body));
     HR_TRY(finish_scope(&r, &root, &t->scope));
     HR_TRY(bind_all(&r, &root, &t->body, false));

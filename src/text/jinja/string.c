@@ -12,6 +12,18 @@
 
 /* ---- what every file of the interpreter uses ------------------------------------------------ */
 
+hr_status hr_jinja_refuse(hr_template_place *failed, hr_template_place at, hr_status code,
+                          const char *fmt, ...)
+{
+    char text[HR_MESSAGE_MAX];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (failed) *failed = at;
+    return hr_fail(code, "chat template line %u column %u: %s", at.line, at.column, text);
+}
+
 hr_status hr_jinja_fail(hr_jinterp *it, const char *fmt, ...)
 {
     char text[HR_MESSAGE_MAX];
@@ -19,12 +31,12 @@ hr_status hr_jinja_fail(hr_jinterp *it, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return hr_fail(HR_INVALID_ARGUMENT, "chat template line %u: %s", it->line, text);
+    return hr_jinja_refuse(it->options->failed, it->at, HR_INVALID_ARGUMENT, "%s", text);
 }
 
 static hr_status exhausted(hr_jinterp *it, const char *what)
 {
-    return hr_fail(HR_RESOURCE_EXHAUSTED, "chat template line %u: %s", it->line, what);
+    return hr_jinja_refuse(it->options->failed, it->at, HR_RESOURCE_EXHAUSTED, "%s", what);
 }
 
 hr_status hr_jinja_step(hr_jinterp *it, size_t n)

@@ -12,26 +12,33 @@
 #define DEFAULT_OUTPUT ((size_t)64 << 20)
 #define DEFAULT_MEMORY ((size_t)512 << 20)
 
-static hr_status parse(hr_template *t, hr_str source)
+static hr_status parse(hr_template *t, hr_str source, hr_template_place *failed)
 {
     hr_jtokens tokens;
     char *copy = hr_arena_copy(&t->arena, source.p, source.n);
     if (!copy) return hr_fail(HR_RESOURCE_EXHAUSTED, "memory for a chat template");
     /* token text points into the lexer's normalised copy, so both live in the template's arena */
-    hr_status st = hr_jinja_lex((hr_str){ copy, source.n }, &t->arena, &tokens);
-    hr_jparser p = { .arena = &t->arena, .tokens = tokens.items };
+    hr_status st = hr_jinja_lex((hr_str){ copy, source.n }, &t->arena, failed, &tokens);
+    hr_jparser p = { .arena = &t->arena, .tokens = tokens.items, .failed = failed };
     if (!st) st = hr_jinja_parse_template(&p, &t->body);
-    if (!st) st = hr_jinja_resolve(t);
+    if (!st) st = hr_jinja_resolve(t, failed);
     return st;
 }
 
 hr_status hr_template_parse(hr_str source, hr_template **out)
 {
+    hr_template_place ignored;
+    return hr_template_check(source, &ignored, out);
+}
+
+hr_status hr_template_check(hr_str source, hr_template_place *failed, hr_template **out)
+{
     *out = NULL;
+    *failed = (hr_template_place){ 0 };
     if (!hr_utf8_valid(source)) return hr_fail(HR_INVALID_ARGUMENT, "chat template: not UTF-8");
     hr_template *t = hr_new0(hr_template);
     if (!t) return hr_fail(HR_RESOURCE_EXHAUSTED, "memory for a chat template");
-    hr_status st = parse(t, source);
+    hr_status st = parse(t, source, failed);
     if (st) {
         hr_template_destroy(t);
         return st;
@@ -147,12 +154,13 @@ hr_status hr_template_render(const hr_template *t, const hr_json *variables,
     static const hr_render_options defaults;
     *out = (hr_rendered){ 0 };
     if (!options) options = &defaults;
+    if (options->failed) *options->failed = (hr_template_place){ 0 };
     const hr_template_limits *l = &options->limits;
     if (!variables || variables->type != HR_JSON_OBJECT)
         return hr_fail(HR_INVALID_ARGUMENT, "template variables must be a JSON object");
     hr_jinterp it = { .template = t,
                       .options = options,
-                      .line = 1,
+                      .at = { 1, 1 },
                       .steps_left = l->max_steps ? l->max_steps : DEFAULT_STEPS,
                       .max_depth = l->max_depth ? l->max_depth : DEFAULT_DEPTH,
                       .max_output = l->max_output ? l->max_output : DEFAULT_OUTPUT };
