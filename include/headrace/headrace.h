@@ -89,8 +89,9 @@ typedef struct headrace_options {
     int64_t kv_cache_memory_bytes;        /* 0 = what max_num_seqs × max_model_len needs, within
                                              the memory there is */
     int64_t seed; /* -1; else requests without a seed draw from this and their number */
-    const char *compile_cache; /* where a plugin's compiled programs are kept between starts; NULL =
-                                  headrace/compile in the user's cache folder, "" = nowhere */
+    const char *compile_cache;     /* where packed weights and a plugin's compiled programs are kept
+                                      between starts; NULL = headrace/compile in the user's cache
+                                      folder, "" = nowhere */
     int64_t compile_cache_bytes;   /* 4 GiB: most that they may take; the oldest by use go */
     int check_recompilation;       /* 1: a compile after warm-up ends the engine */
     int enforce_eager;             /* 1: compile on demand; for development */
@@ -288,6 +289,7 @@ typedef struct headrace_info {
     int64_t programs, programs_cached; /* cached: compiled by an earlier process */
     double load_s, compile_s; /* reading and packing weights; building, compiling, warming up */
     size_t weight_bytes, kv_bytes, peak_bytes; /* here and below: of one device */
+    size_t weight_bytes_cached;                /* of them, packed by an earlier process */
     size_t buffer_bytes, code_bytes; /* inputs, outputs, sampler tables; programs, 0 = not told */
     size_t device_bytes_in_use, device_bytes_limit; /* as a plugin's device said when the engine was
                                                        ready; 0 = it does not */
@@ -298,6 +300,7 @@ typedef struct headrace_info {
     const int64_t *eos_token_ids; /* [n_eos_token_ids]; holds as long as the engine */
     size_t n_eos_token_ids;
     const char *compile_cache; /* the folder in use, or NULL; holds as long as the engine */
+    const char *weights_file;  /* of packed weights, for the next start, or NULL; likewise */
     const char *numerics;      /* JSON object; holds as long as the engine */
 } headrace_info;
 HEADRACE_API void headrace_info_get(const headrace_engine *e, headrace_info *out);

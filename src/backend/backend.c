@@ -44,6 +44,7 @@ hr_status hr_backend_compile(hr_backend *b, const hr_graph *g, hr_program **out)
 void hr_backend_seal(hr_backend *b)
 {
     b->sealed = true;
+    if (b->v->seal) b->v->seal(b);
 }
 
 void hr_program_destroy(hr_program *p, hr_backend *b)

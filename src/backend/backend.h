@@ -53,6 +53,7 @@ typedef struct hr_backend_vtable {
     bool static_shapes;
     void (*destroy)(hr_backend *b);
     hr_status (*compile)(hr_backend *b, const hr_graph *g, hr_program **out);
+    void (*seal)(hr_backend *b); /* no more programs will come; NULL = that is all the same */
     hr_status (*program_await)(hr_program *p); /* NULL = compile is done when it returns */
     void (*program_destroy)(hr_program *p);
     void (*program_info)(const hr_program *p, hr_program_info *out);
@@ -78,6 +79,8 @@ struct hr_backend {
     uint64_t compiles, executes, gets; /* counted here, for the ledger and the tests */
     double
         weights_s; /* time that compiles have spent reading and packing weights; the backend adds */
+    size_t weights_cached;    /* bytes of weights that an earlier process packed; likewise */
+    const char *weights_file; /* where packed weights are kept, once sealed; NULL = nowhere */
 };
 
 /* False, and zeros, where there is no device memory or nobody tells of it. */

@@ -92,18 +92,6 @@ hr_status hr_file_slurp(const char *path, size_t limit, hr_buf *out)
     return st;
 }
 
-static hr_status write_all(int fd, hr_str s, const char *path)
-{
-    while (s.n) {
-        ssize_t n = write(fd, s.p, s.n);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return hr_fail(errno_status(), "%s: %s", path, strerror(errno));
-        s = hr_str_slice(s, (size_t)n, s.n);
-    }
-    if (fsync(fd)) return hr_fail(errno_status(), "%s: %s", path, strerror(errno));
-    return HR_OK;
-}
-
 /* A file that nobody else has: processes in two containers may share a folder and a process id. */
 static hr_status create_beside(const char *path, hr_buf *name, int *fd)
 {
@@ -120,20 +108,41 @@ static hr_status create_beside(const char *path, hr_buf *name, int *fd)
     return *fd < 0 ? hr_fail(errno_status(), "%s: %s", name->p, strerror(errno)) : HR_OK;
 }
 
+hr_status hr_file_create(const char *path, hr_file_writer *out)
+{
+    *out = (hr_file_writer){ .fd = -1, .path = path };
+    hr_status st = create_beside(path, &out->name, &out->fd);
+    if (st) hr_buf_deinit(&out->name);
+    return st;
+}
+
+hr_status hr_file_put(hr_file_writer *w, hr_str s)
+{
+    while (s.n) {
+        ssize_t n = write(w->fd, s.p, s.n);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return hr_fail(errno_status(), "%s: %s", w->path, strerror(errno));
+        s = hr_str_slice(s, (size_t)n, s.n);
+    }
+    return HR_OK;
+}
+
+hr_status hr_file_finish(hr_file_writer *w, hr_status so_far)
+{
+    hr_status st = so_far;
+    if (!st && (fsync(w->fd) || rename(w->name.p, w->path)))
+        st = hr_fail(errno_status(), "%s: %s", w->path, strerror(errno));
+    if (st) unlink(w->name.p);
+    close(w->fd);
+    hr_buf_deinit(&w->name);
+    return st;
+}
+
 hr_status hr_file_write_atomic(const char *path, hr_str content)
 {
-    hr_buf name = { 0 };
-    int fd;
-    hr_status st = create_beside(path, &name, &fd);
-    if (!st) {
-        st = write_all(fd, content, name.p);
-        close(fd);
-        if (!st && rename(name.p, path))
-            st = hr_fail(errno_status(), "%s: %s", path, strerror(errno));
-        if (st) unlink(name.p);
-    }
-    hr_buf_deinit(&name);
-    return st;
+    hr_file_writer w;
+    HR_TRY(hr_file_create(path, &w));
+    return hr_file_finish(&w, hr_file_put(&w, content));
 }
 
 hr_status hr_path_join(const char *dir, hr_str name, hr_buf *out)

@@ -23,7 +23,19 @@ void hr_file_close(hr_file *f);
 HR_MUST_USE hr_status hr_file_read(const hr_file *f, uint64_t offset, void *to, size_t n);
 /* A whole file into *out (appended), refused above `limit` bytes. */
 HR_MUST_USE hr_status hr_file_slurp(const char *path, size_t limit, hr_buf *out);
-/* Temporary file beside (path.tmp.…, like no other's), fsync, rename. */
+/* A file that appears at once and whole: written piece by piece beside its place (path.tmp.…, like
+ * no other's), then fsync and rename. */
+typedef struct hr_file_writer {
+    int fd;           /* owned */
+    const char *path; /* borrowed until the end */
+    hr_buf name;      /* of the temporary file */
+} hr_file_writer;
+HR_MUST_USE hr_status hr_file_create(const char *path, hr_file_writer *out);
+HR_MUST_USE hr_status hr_file_put(hr_file_writer *w, hr_str s);
+/* Ends it either way and returns how: `so_far` is what the caller's writes came to; after a failure
+ * nothing is left. */
+HR_MUST_USE hr_status hr_file_finish(hr_file_writer *w, hr_status so_far);
+/* All at once. */
 HR_MUST_USE hr_status hr_file_write_atomic(const char *path, hr_str content);
 /* "dir/name" into *out, terminated; refused when name holds '/' or is "..", so a hostile index
  * cannot leave the folder. */

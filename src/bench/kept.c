@@ -1,7 +1,6 @@
-/* bench startup's folder of compiled programs: empty before a cold start, left to the warm one.
+/* bench startup's compile cache: empty before a cold start, left to the warm one.
  *
- * Main thread. Only a plugin's programs are kept between starts, so only then is there a folder. It
- * is the benchmark's own, since emptying the user's would cost the user. */
+ * Main thread. The folder is the benchmark's own, since emptying the user's would cost the user. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +12,7 @@
 static bool wanted(const headrace_options *o)
 {
     hr_device d;
-    return !hr_device_parse(o->device, o->device_options, &d) && d.kind == HR_DEVICE_PJRT &&
+    return !hr_device_parse(o->device, o->device_options, &d) && d.kind != HR_DEVICE_REF &&
            !(o->compile_cache && !*o->compile_cache);
 }
 

@@ -203,7 +203,7 @@ hr_status hr_bench_op_open(hr_bench_op_rig *r, const hr_bench_kernel *k, const h
     choose_copies(r, cold);
     HR_TRY(allocate(r));
     HR_TRY(hr_device_parse("cpu", NULL, &cpu));
-    HR_TRY(hr_device_create(&cpu, o, &r->backend));
+    HR_TRY(hr_device_create(&cpu, o, (hr_str){ 0 }, &r->backend));
     for (size_t i = 0; i < r->copies; i++) HR_TRY(make_program(r, i));
     return HR_OK;
 }

@@ -248,7 +248,7 @@ static hr_status run_shape(bench *b, hr_bench_head head, int64_t hidden, int64_t
     hr_bench_weights weights;
     hr_backend *backend;
     hr_bench_weights_make(&weights, head, hidden, vocab);
-    HR_TRY(hr_device_create(&b->on, &b->o->engine, &backend));
+    HR_TRY(hr_device_create(&b->on, &b->o->engine, (hr_str){ 0 }, &backend));
     hr_bench_rig shape = { .backend = backend,
                            .head = head,
                            .hidden = hidden,

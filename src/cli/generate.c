@@ -186,21 +186,24 @@ static void print_stats(const generation *g)
 {
     headrace_info i;
     headrace_info_get(g->engine, &i);
-    char cached[48] = "", drafts[64] = "";
+    char cached[48] = "", drafts[64] = "", kept[48] = "";
+    if (i.weight_bytes_cached)
+        snprintf(kept, sizeof kept, ", %.1f from the cache",
+                 (double)i.weight_bytes_cached / 1048576.0);
     if (i.compile_cache)
         snprintf(cached, sizeof cached, ", %lld from the cache", (long long)i.programs_cached);
     if (i.draft_tokens)
         snprintf(drafts, sizeof drafts, ", %llu of %llu drafts accepted",
                  (unsigned long long)i.accepted_tokens, (unsigned long long)i.draft_tokens);
     fprintf(stderr,
-            "load     %.3f s (%.1f MiB of weights)\n"
+            "load     %.3f s (%.1f MiB of weights%s)\n"
             "compile  %.3f s (%lld programs%s; %llu compiled late)\n"
             "prefill  %.1f tok/s (%llu tokens)\n"
             "decode   %.1f tok/s (%llu tokens)\n"
             "steps    %llu (%llu preemptions%s)\n"
             "memory   %.1f MiB working, %lld KV blocks of %lld tokens\n"
             "numerics %s\n",
-            i.load_s, (double)i.weight_bytes / 1048576.0, i.compile_s, (long long)i.programs,
+            i.load_s, (double)i.weight_bytes / 1048576.0, kept, i.compile_s, (long long)i.programs,
             cached, (unsigned long long)i.late_compilations,
             i.prefill_s > 0 ? (double)i.prefill_tokens / i.prefill_s : 0,
             (unsigned long long)i.prefill_tokens,

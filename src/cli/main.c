@@ -2,8 +2,10 @@
  *
  * The only room that prints or exits. Standard output carries answers alone; everything said about
  * them goes to standard error. Exit status: 0 done, 1 failed, 2 the command line was wrong. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "cli/cli.h"
@@ -30,11 +32,12 @@ static const command commands[] = {
     { "compile", HR_CLI_COMPILE, hr_cli_compile,
       "every program, written down, into the compile cache, or for other devices",
       "usage: headrace compile MODEL --dump DIR [flags]\n"
-      "       headrace compile MODEL --device pjrt:PATH [flags]\n"
+      "       headrace compile MODEL --device NAME [flags]\n"
       "       headrace compile MODEL --topology NAME --plugin PATH [flags]\n\n"
       "--dump writes DIR/backbone_t16.mlir and so on, the text that a PJRT device would be given; "
       "no plugin is\nneeded. --device makes a start with these flags and ends, so that the next "
-      "start with them compiles\nnothing (--compile-cache). --topology compiles for devices that "
+      "start with them packs\nno weights and compiles nothing (--compile-cache). --topology "
+      "compiles for devices that "
       "are not here, without weights, and tells\nsizes and times:\n\n"
       "  tools/setup.sh tpu\n"
       "  headrace compile smollm2-135m --topology v6e:2x2x1 --plugin .cache/pjrt/libtpu/libtpu.so"
@@ -212,8 +215,20 @@ static int run(const command *c, int argc, char **argv)
     return flush(exit_status);
 }
 
+/* The kept file of packed weights is the one file that is mapped. */
+static void on_bus_error(int number)
+{
+    static const char line[] =
+        "headrace: bus error: a file of packed weights in --compile-cache was "
+        "cut short while it was in use\n";
+    (void)number;
+    (void)!write(STDERR_FILENO, line, sizeof line - 1);
+    _exit(1);
+}
+
 int main(int argc, char **argv)
 {
+    signal(SIGBUS, on_bus_error);
     const char *name = argc > 1 ? argv[1] : "--help";
     if (!strcmp(name, "--version") || !strcmp(name, "version")) {
         puts("headrace " HR_VERSION);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/sync.h"
 #include "cpu/cpu_int.h"
 #include "cpu/kernels/linear.h"
 
@@ -62,9 +63,17 @@ static void destroy(hr_backend *base)
     hr_cpu_backend *b = (hr_cpu_backend *)base;
     hr_pool_destroy(b->pool);
     hr_weights_deinit(&b->weights);
+    hr_kept_close(&b->kept);
     hr_region_unmap(&b->slab);
     hr_region_unmap(&b->scratch);
     hr_free(b);
+}
+
+static void seal(hr_backend *base)
+{
+    hr_cpu_backend *b = (hr_cpu_backend *)base;
+    hr_weights_keep(b);
+    base->weights_file = b->kept.is_there ? b->kept.path.p : NULL;
 }
 
 static hr_status compile(hr_backend *base, const hr_graph *g, hr_program **out)
@@ -119,6 +128,7 @@ static const hr_backend_vtable vtable = {
     .name = "cpu",
     .destroy = destroy,
     .compile = compile,
+    .seal = seal,
     .program_destroy = hr_plan_destroy,
     .program_info = hr_plan_info,
     .buffer_create = buffer_create,
@@ -130,6 +140,18 @@ static const hr_backend_vtable vtable = {
     .numerics = numerics,
     .weight_bytes = weight_bytes,
 };
+
+static void open_kept(hr_cpu_backend *b, const hr_cpu_options *o)
+{
+    if (o->weights == HR_CPU_WEIGHTS_MEASURE) return;
+    hr_kept_options kept = { .folder = o->cache_folder,
+                             .isa = hr_isa_name(b->isa),
+                             .limit = o->cache_bytes,
+                             .id = o->weights_id };
+    double begin = hr_now_s();
+    hr_kept_open(&b->kept, &kept, b->pool);
+    b->base.weights_s += hr_now_s() - begin;
+}
 
 hr_status hr_cpu_backend_create(const hr_cpu_options *opt, hr_backend **out)
 {
@@ -154,6 +176,7 @@ hr_status hr_cpu_backend_create(const hr_cpu_options *opt, hr_backend **out)
         destroy(&b->base);
         return st;
     }
+    open_kept(b, &o);
     hr_log(o.weights == HR_CPU_WEIGHTS_MEASURE ? HR_LOG_DEBUG : HR_LOG_INFO,
            "cpu: %d compute threads (%s), instruction set %s", threads,
            o.threads ? "asked for" : "affinity and quota", hr_isa_name(b->isa));

@@ -21,6 +21,10 @@ typedef struct hr_cpu_options {
     const char *isa; /* "scalar", "avx2", … (isa.h); NULL = HEADRACE_ISA, else the best there is */
     hr_cpu_pages pages; /* of weights, slab and buffers */
     hr_cpu_weights weights;
+    const char
+        *cache_folder;    /* packed weights are kept there between starts; NULL or "" = nowhere */
+    uint64_t cache_bytes; /* most that all files there may take */
+    hr_str weights_id; /* text that tells apart all that weights can be read as; empty = not kept */
 } hr_cpu_options;
 
 /* The thread that creates the backend is compute worker 0: compile and execute are called from it

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "cpu/cpu.h"
 #include "cpu/isa.h"
+#include "cpu/kept.h"
 #include "cpu/pack.h"
 #include "cpu/pool.h"
 
@@ -33,6 +34,7 @@ typedef struct hr_weight_table {
     struct hr_weight_slot {
         const hr_weight *key; /* borrowed from the model; NULL = free */
         hr_packed *packed;    /* owned */
+        size_t serial;        /* which use was first: 0, 1, … */
     } * slots;                /* owned */
     size_t used, capacity;    /* capacity is a power of two or 0 */
     size_t bytes;             /* of all packed weights */
@@ -44,6 +46,8 @@ struct hr_cpu_backend;
 /* The packed form of w, made now when this is its first use. */
 HR_MUST_USE hr_status hr_weights_get(struct hr_cpu_backend *b, const hr_weight *w,
                                      const hr_packed **out);
+/* Writes what was packed to the compile cache, where that lacks it. */
+void hr_weights_keep(struct hr_cpu_backend *b);
 void hr_weights_deinit(hr_weight_table *t);
 
 /* ---- backend.c ------------------------------------------------------------------------------ */
@@ -63,6 +67,7 @@ typedef struct hr_cpu_backend {
     hr_region scratch; /* HR_KERNEL_SCRATCH per worker */
     hr_region slab;    /* working memory of whichever program runs */
     hr_weight_table weights;
+    hr_kept kept; /* packed weights of an earlier start, which the table points into */
     /* Which products have been planned, for the numerics record: bit a of [format] is set when
      * rows of kind a met that weight format. */
     uint8_t products[HR_FORMAT_I8C + 16];

@@ -40,6 +40,10 @@
 
 #include "graph/types.h"
 
+/* Raise it when a layout here changes, or what a checkpoint's rows are read as: packed weights that
+ * an older build kept are then not found. */
+enum { HR_PACK_VERSION = 1 };
+
 enum {
     HR_PACK_COLUMNS = 16, /* output columns of a panel */
     HR_PACK_GROUP = 32,   /* k that share a scale, and k of a block of a dense sum */
@@ -52,8 +56,9 @@ struct hr_packed {
     int64_t experts, n, k; /* 1 expert for an ordinary matrix; a vector has k = 0 */
     int64_t panels;        /* of one expert */
     size_t panel_bytes;    /* a multiple of 64 */
-    uint8_t *data;         /* owned; [experts][panels][panel_bytes], or f32 [n] for a vector */
-    size_t bytes;          /* of data */
+    uint8_t *data; /* borrowed from the backend; [experts][panels][panel_bytes], or f32 [n] for a
+                      vector */
+    size_t bytes;  /* of data */
 };
 
 /* How a format's codes and scales lie; the single table behind packing and kernels. */

@@ -3,7 +3,8 @@
  * Runs at compile. A table from the tensor's descriptor to its packed form; a first use reads and
  * packs on all workers of the pool, panel by panel, so that no more raw bytes are in memory than
  * 16 rows per worker. They lie one after the other in a few large regions, in the order in which
- * programs ask for them, so that small matrices share huge pages, too. */
+ * programs ask for them, so that small matrices share huge pages, too. What an earlier start has
+ * kept (kept.c) is neither read nor packed. */
 #include <stdio.h>
 
 #include "base/sync.h"
@@ -124,8 +125,12 @@ static hr_status pack(hr_cpu_backend *b, const hr_weight *w, hr_packed *p)
 {
     if (b->reads == HR_CPU_WEIGHTS_MEASURE) return hr_pack_measure(w, p);
     const float *scale;
-    HR_TRY(read_scales(b, w, &scale));
     HR_TRY(hr_pack_measure(w, p));
+    if (hr_kept_find(&b->kept, w, p)) {
+        b->base.weights_cached += p->bytes;
+        return HR_OK;
+    }
+    HR_TRY(read_scales(b, w, &scale));
     HR_TRY(make_room(b, p->bytes, w->name, &p->data));
     return p->k ? pack_matrix(b, w, scale, p) : hr_pack_vector(p, w);
 }
@@ -151,9 +156,21 @@ hr_status hr_weights_get(hr_cpu_backend *b, const hr_weight *w, const hr_packed 
         hr_free(p); /* its room is lost; such a start fails */
         return st;
     }
-    t->slots[slot_of(t, w)] = (struct hr_weight_slot){ .key = w, .packed = p };
+    t->slots[slot_of(t, w)] = (struct hr_weight_slot){ .key = w, .packed = p, .serial = t->used };
     t->used++;
     t->bytes += p->bytes;
     *out = p;
     return HR_OK;
+}
+
+void hr_weights_keep(hr_cpu_backend *b)
+{
+    const hr_weight_table *t = &b->weights;
+    if (!b->kept.folder || !b->kept.lacks) return;
+    hr_kept_weight *list = hr_alloc_array0(t->used, sizeof *list);
+    for (size_t i = 0; list && i < t->capacity; i++)
+        if (t->slots[i].key)
+            list[t->slots[i].serial] = (hr_kept_weight){ t->slots[i].key, t->slots[i].packed };
+    if (list) hr_kept_save(&b->kept, list, t->used);
+    hr_free(list);
 }

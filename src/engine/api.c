@@ -113,6 +113,7 @@ void headrace_info_get(const headrace_engine *e, headrace_info *out)
         .load_s = e->load_s,
         .compile_s = e->ledger.total_s,
         .weight_bytes = e->weight_bytes,
+        .weight_bytes_cached = e->weights_cached,
         .kv_bytes = hr_engine_block_bytes(e) * (size_t)b->blocks,
         .peak_bytes = hr_ledger_peak(&e->ledger),
         .buffer_bytes = e->buffer_bytes,
@@ -131,6 +132,7 @@ void headrace_info_get(const headrace_engine *e, headrace_info *out)
         .eos_token_ids = e->eos,
         .n_eos_token_ids = e->n_eos,
         .compile_cache = e->compile_cache,
+        .weights_file = e->weights_file,
         .numerics = e->numerics.p,
     };
 }

@@ -108,9 +108,14 @@ static hr_pjrt_options pjrt_options(const hr_device *d)
 }
 #endif
 
-hr_status hr_device_create(const hr_device *d, const headrace_options *o, hr_backend **out)
+hr_status hr_device_create(const hr_device *d, const headrace_options *o, hr_str weights_id,
+                           hr_backend **out)
 {
-    hr_cpu_options cpu = { .threads = o->threads, .isa = o->isa };
+    hr_cpu_options cpu = { .threads = o->threads,
+                           .isa = o->isa,
+                           .cache_folder = o->compile_cache,
+                           .cache_bytes = (uint64_t)o->compile_cache_bytes,
+                           .weights_id = weights_id };
     *out = NULL;
     switch (d->kind) {
     case HR_DEVICE_CPU: return hr_cpu_backend_create(&cpu, out);

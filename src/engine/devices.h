@@ -22,9 +22,10 @@ typedef struct hr_device {
 HR_MUST_USE hr_status hr_device_parse(const char *name, const char *options, hr_device *out);
 /* FAILED_PRECONDITION: a build without PJRT refuses a flag and says how to get the room. */
 hr_status hr_device_lacking(const char *flag, const char *value);
-/* Its backend. `o` has the native backend's threads and instruction set. */
+/* Its backend. `o` has the native backend's threads and instruction set; `weights_id` names the
+ * weights of which it may keep the packed form (hr_engine_weights_id), empty for none. */
 HR_MUST_USE hr_status hr_device_create(const hr_device *d, const headrace_options *o,
-                                       hr_backend **out);
+                                       hr_str weights_id, hr_backend **out);
 
 typedef enum hr_plugin_kind { HR_PLUGIN_OTHER, HR_PLUGIN_TPU, HR_PLUGIN_GPU } hr_plugin_kind;
 /* The first plugin for a TPU or GPU, of those that hr_devices_list lists, with something to drive:

@@ -121,6 +121,8 @@ struct headrace_engine {
     double load_s;
     hr_buf numerics;                /* JSON object, terminated */
     size_t weight_bytes;            /* packed */
+    size_t weights_cached;          /* of weight_bytes, packed by an earlier process */
+    const char *weights_file;       /* arena: their packed form between starts; NULL = none */
     const char *compile_cache;      /* arena: the folder in use; NULL = none */
     size_t buffer_bytes;            /* of every buffer but the KV caches */
     hr_device_memory device_memory; /* once everything lies there */
@@ -164,6 +166,8 @@ HR_MUST_USE hr_status hr_engine_size_cache(hr_engine *e);
 /* How the rows are that weights of integers meet, in words. */
 const char *hr_engine_rows_text(const hr_engine *e);
 size_t hr_engine_block_bytes(const hr_engine *e);
+/* Text that names the weights whose packed form may be kept, or nothing: weights_id.c. */
+void hr_engine_weights_id(const hr_engine *e, hr_buf *out);
 /* loop.c: the engine thread. Sends one hr_fatal (code 0 = ready) to `ready`, then serves. */
 void *hr_engine_loop(void *engine);
 /* accept.c: appends what the item's rows of the step, from `first` on, drew, adds them to the

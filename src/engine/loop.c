@@ -87,7 +87,11 @@ static void log_memory(hr_engine *e)
 static hr_status start(hr_engine *e)
 {
     double begin = hr_now_s();
-    HR_TRY(hr_device_create(&e->device, &e->options, &e->backend));
+    hr_buf id = { 0 };
+    hr_engine_weights_id(e, &id);
+    hr_status st = hr_device_create(&e->device, &e->options, hr_buf_str(&id), &e->backend);
+    hr_buf_deinit(&id);
+    if (st) return st;
     HR_TRY(hr_engine_measure(e, NULL, &e->memory));
     HR_TRY(hr_engine_size_cache(e));
     HR_TRY(create_programs(e));
@@ -100,6 +104,9 @@ static hr_status start(hr_engine *e)
     hr_buf_c(&e->numerics);
     const char *cache = e->backend->cache;
     if (cache) e->compile_cache = hr_arena_copy(&e->arena, cache, strlen(cache));
+    const char *file = e->backend->weights_file;
+    if (file) e->weights_file = hr_arena_copy(&e->arena, file, strlen(file));
+    e->weights_cached = e->backend->weights_cached;
     e->weight_bytes = e->backend->v->weight_bytes(e->backend);
     e->buffer_bytes = e->programs->buffer_bytes;
     log_memory(e);

@@ -62,7 +62,7 @@ static hr_status check_custom_call(const hr_engine *e)
 static hr_status resolve_compile_cache(hr_engine *e)
 {
     hr_buf path = { 0 };
-    if (e->device.kind != HR_DEVICE_PJRT || e->options.compile_cache) return HR_OK;
+    if (e->device.kind == HR_DEVICE_REF || e->options.compile_cache) return HR_OK;
     if (!hr_cache_root(&path)) hr_buf_add_c(&path, "/headrace/compile");
     const char *text = hr_buf_c(&path);
     e->options.compile_cache = hr_arena_copy(&e->arena, text, strlen(text));
@@ -76,9 +76,9 @@ static hr_status check_device(const hr_engine *e)
 {
     const headrace_options *o = &e->options;
     HR_TRY(check_custom_call(e));
-    if (e->device.kind != HR_DEVICE_PJRT && o->compile_cache && *o->compile_cache)
-        return hr_fail(HR_INVALID_ARGUMENT, "--compile-cache keeps the programs of a PJRT plugin, "
-                                            "and the device is none");
+    if (e->device.kind == HR_DEVICE_REF && o->compile_cache && *o->compile_cache)
+        return hr_fail(HR_INVALID_ARGUMENT, "--compile-cache: the reference interpreter compiles "
+                                            "nothing that could be kept");
     if (e->device.kind != HR_DEVICE_PJRT || (!o->isa && !o->threads)) return HR_OK;
     return hr_fail(HR_INVALID_ARGUMENT, "%s is the native backend's: a plugin chooses its own%s",
                    o->isa ? "--isa" : "--threads",

@@ -7,13 +7,8 @@
  * same bytes under the same name, each whole. */
 #include "pjrt/cache.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
+#include "base/cache.h"
 #include "base/log.h"
-#include "pjrt/cache_int.h"
 
 /* An entry's first bytes. The line ends show a file that was copied as text. */
 typedef struct header {
@@ -31,22 +26,6 @@ enum { VERSION = 1 };
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-static hr_status check_owner(const char *folder)
-{
-    struct stat s;
-    if (stat(folder, &s)) return hr_fail(HR_UNAVAILABLE, "%s: %s", folder, strerror(errno));
-    if (!S_ISDIR(s.st_mode)) return hr_fail(HR_UNAVAILABLE, "%s is no folder", folder);
-    if ((s.st_uid == geteuid() || s.st_uid == 0) && !(s.st_mode & (S_IWGRP | S_IWOTH)))
-        return HR_OK;
-    return hr_fail(HR_PERMISSION_DENIED, "%s: others may write to it", folder);
-}
-
-static hr_status make_folder(const char *folder)
-{
-    HR_TRY(hr_make_dirs(folder, 0700));
-    return check_owner(folder);
-}
-
 void hr_pjrt_cache_open(hr_pjrt_cache *c, const char *folder, uint64_t limit, hr_str common)
 {
     *c = (hr_pjrt_cache){ .limit = limit };
@@ -54,7 +33,7 @@ void hr_pjrt_cache_open(hr_pjrt_cache *c, const char *folder, uint64_t limit, hr
     hr_buf_add_c(&path, folder);
     hr_buf_c(&path);
     hr_status st = hr_buf_status(&path);
-    if (!st) st = make_folder(path.p);
+    if (!st) st = hr_cache_make_folder(path.p);
     if (!st) st = hr_digest_of(&common, 1, &c->common);
     if (!st) {
         c->folder = path.p;
@@ -86,7 +65,7 @@ static hr_status path_of(const hr_pjrt_cache *c, const hr_digest *key, hr_buf *o
 {
     char name[HR_DIGEST_TEXT];
     hr_digest_text(key, name);
-    hr_buf_printf(out, "%s/%s" HR_PJRT_ENTRY_ENDING, c->folder, name);
+    hr_buf_printf(out, "%s/%s" HR_CACHE_PROGRAM, c->folder, name);
     hr_buf_c(out);
     return hr_buf_status(out);
 }
@@ -135,7 +114,7 @@ bool hr_pjrt_cache_read(hr_pjrt_cache *c, const hr_digest *key, hr_buf *file, hr
         *out = (hr_pjrt_entry){ .blob = hr_str_slice(hr_buf_str(file), sizeof h, file->n),
                                 .peak_bytes = h.peak_bytes,
                                 .code_bytes = h.code_bytes };
-        (void)!utimensat(AT_FDCWD, path.p, NULL, 0); /* a folder that may only be read is fine */
+        hr_cache_used(path.p);
     } else if (!none) hr_pjrt_cache_refuse(c, key);
     hr_buf_deinit(&path);
     return !st;
@@ -170,10 +149,7 @@ void hr_pjrt_cache_write(hr_pjrt_cache *c, const hr_digest *key, const hr_pjrt_e
     if (!c->folder) return;
     hr_status st = path_of(c, key, &path);
     if (!st) st = make_file(key, e, &file);
-    if (!st && file.n > c->limit)
-        st = hr_fail(HR_RESOURCE_EXHAUSTED, "its %zu bytes are more than --compile-cache-size %llu",
-                     file.n, (unsigned long long)c->limit);
-    if (!st) st = hr_pjrt_cache_make_room(c->folder, c->limit - file.n, path.p);
+    if (!st) st = hr_cache_make_room(c->folder, c->limit, file.n, path.p);
     if (!st) st = hr_file_write_atomic(path.p, hr_buf_str(&file));
     if (st) hr_pjrt_cache_complain(c);
     hr_buf_deinit(&file);

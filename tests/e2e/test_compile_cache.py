@@ -210,7 +210,8 @@ def test_compile_fills_it(model, warm, tmp_path):
     assert start(model, tmp_path / "cache")[:3] == (warm[1], 0, N)
     wrong(*fill[:-1], "", status=1, naming="--compile-cache is empty")
     wrong(*fill, "--enforce-eager", status=1, naming="--enforce-eager")
-    wrong("compile", model, "--device", "cpu", status=1, naming="only a plugin's programs are kept")
+    wrong("compile", model, "--device", "cpu", "--compile-cache", tmp_path / "weights", status=1,
+          naming="less than a file is worth")
 
 
 def test_bench_startup(model, tmp_path):
@@ -228,8 +229,8 @@ def test_bench_startup(model, tmp_path):
 def test_flag_without_a_plugin(tmp_path):
     path = tmp_path / "tiny"
     make_tiny.hf(path, "llama")
-    wrong("generate", path, "-p", "a", "--compile-cache", tmp_path, status=1,
-          naming="--compile-cache keeps the programs of a PJRT plugin")
+    wrong("generate", path, "-p", "a", "--device", "ref", "--compile-cache", tmp_path, status=1,
+          naming="--compile-cache: the reference interpreter")
     wrong("generate", path, "-p", "a", "--compile-cache-size", -1, status=1,
           naming="--compile-cache-size must not be negative")
 

@@ -75,6 +75,7 @@ static inline int bed_setup(void **state)
  * devices share the model. */
 static inline void bed_place(headrace_options *o)
 {
+    o->compile_cache = "";
     if (!getenv("HEADRACE_BED_DEVICE")) return;
     o->device = getenv("HEADRACE_BED_DEVICE");
     o->compile_cache = getenv("HEADRACE_BED_COMPILED");

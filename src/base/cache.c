@@ -1,17 +1,18 @@
-/* Room in the folder of compiled programs.
+/* The folder of what is kept between starts: whose it is, and room in it.
  *
  * Any thread, several at once, several processes: a file that is gone before its turn was removed
- * by another, which is as good. */
+ * by another, which is as good. A file's modification time is that of its last use. */
+#include "base/cache.h"
+
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/str.h"
-#include "pjrt/cache_int.h"
 
 /* No write takes that long: its writer is gone. */
 enum { LEFT_BEHIND_S = 3600 };
@@ -39,19 +40,28 @@ static hr_status add_entry(listing *l, const char *path, const struct stat *s)
     return HR_OK;
 }
 
+/* What a name has behind a kept file's ending: "" for one that is whole; NULL for no such name. */
+static const char *behind_ending(const char *name)
+{
+    static const char *const endings[] = { HR_CACHE_PROGRAM, HR_CACHE_WEIGHTS };
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const char *at = strstr(name, endings[i]);
+        if (at) return at + strlen(endings[i]);
+    }
+    return NULL;
+}
+
 static hr_status look_at(listing *l, const char *folder, const char *name, const char *but)
 {
-    static const char ending[] = HR_PJRT_ENTRY_ENDING;
-    const char *end = strstr(name, ending);
+    const char *behind = behind_ending(name);
     struct stat s;
-    if (!end) return HR_OK;
+    if (!behind) return HR_OK;
     hr_buf path = { 0 };
     hr_buf_printf(&path, "%s/%s", folder, name);
     const char *p = hr_buf_c(&path);
     hr_status st = hr_buf_status(&path);
-    bool whole = !end[sizeof ending - 1];
     if (!st && strcmp(p, but) && !lstat(p, &s) && S_ISREG(s.st_mode)) {
-        if (whole) st = add_entry(l, p, &s);
+        if (!*behind) st = add_entry(l, p, &s);
         else if (s.st_mtim.tv_sec + LEFT_BEHIND_S < time(NULL)) (void)!unlink(p);
     }
     hr_buf_deinit(&path);
@@ -88,12 +98,37 @@ static hr_status remove_oldest(const listing *l, uint64_t most)
     return HR_OK;
 }
 
-hr_status hr_pjrt_cache_make_room(const char *folder, uint64_t most, const char *but)
+hr_status hr_cache_make_room(const char *folder, uint64_t limit, uint64_t bytes, const char *but)
 {
     listing l = { 0 };
+    if (bytes > limit)
+        return hr_fail(HR_RESOURCE_EXHAUSTED,
+                       "its %llu bytes are more than --compile-cache-size %llu",
+                       (unsigned long long)bytes, (unsigned long long)limit);
     hr_status st = list(&l, folder, but);
-    if (!st) st = remove_oldest(&l, most);
+    if (!st) st = remove_oldest(&l, limit - bytes);
     hr_free(l.files);
     hr_arena_deinit(&l.arena);
     return st;
+}
+
+static hr_status check_owner(const char *folder)
+{
+    struct stat s;
+    if (stat(folder, &s)) return hr_fail(HR_UNAVAILABLE, "%s: %s", folder, strerror(errno));
+    if (!S_ISDIR(s.st_mode)) return hr_fail(HR_UNAVAILABLE, "%s is no folder", folder);
+    if ((s.st_uid == geteuid() || s.st_uid == 0) && !(s.st_mode & (S_IWGRP | S_IWOTH)))
+        return HR_OK;
+    return hr_fail(HR_PERMISSION_DENIED, "%s: others may write to it", folder);
+}
+
+hr_status hr_cache_make_folder(const char *folder)
+{
+    HR_TRY(hr_make_dirs(folder, 0700));
+    return check_owner(folder);
+}
+
+void hr_cache_used(const char *path)
+{
+    (void)!utimensat(AT_FDCWD, path, NULL, 0); /* a folder that may only be read is fine */
 }
