@@ -52,12 +52,15 @@ static void take_choice(hr_stream *s, const hr_json *choice)
     const hr_json *delta = hr_json_get(choice, "delta");
     hr_str text = text_of(hr_json_get(choice, "text"));
     if (delta) text = text_of(hr_json_get(delta, "content"));
-    if (!text.n) text = text_of(hr_json_get(delta, "reasoning_content"));
+    hr_str thought = text_of(hr_json_get(delta, "reasoning"));
+    if (!thought.n) thought = text_of(hr_json_get(delta, "reasoning_content"));
+    if (thought.n && s->on_reasoning) s->on_reasoning(s->context, thought);
+    else if (!text.n) text = thought;
     hr_str reason = text_of(hr_json_get(choice, "finish_reason"));
     if (reason.n)
         snprintf(s->finish_reason, sizeof s->finish_reason, "%.*s",
                  (int)(reason.n < 31 ? reason.n : 31), reason.p);
-    if (!text.n && (reason.n || hr_json_get(delta, "role"))) return;
+    if (!text.n && !thought.n && (reason.n || hr_json_get(delta, "role"))) return;
     s->chunks++;
     if (s->on_chunk) s->on_chunk(s->context, text);
 }

@@ -8,6 +8,8 @@ typedef struct hr_stream {
     /* A chunk that stands for generated tokens; its text may be empty, when the tokens have none
      * yet. NULL is fine. */
     void (*on_chunk)(void *context, hr_str text);
+    /* The same of reasoning, where that is to be kept apart; NULL: it is text like any other. */
+    void (*on_reasoning)(void *context, hr_str text);
     void *context;
     hr_buf line, data; /* a line not yet whole; the data lines of an event not yet whole */
     hr_arena arena;    /* of the event at hand */

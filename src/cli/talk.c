@@ -15,6 +15,8 @@
 
 #include "base/json.h"
 #include "bench/stream.h"
+#include "engine/engine.h"
+#include "text/reply.h"
 
 #define MAX_LINE ((size_t)64 << 20)
 
@@ -28,14 +30,18 @@ struct hr_talk {
     /* one of the two */
     headrace_engine *engine; /* owned */
     headrace_sampling sampling;
-    hr_http *http;         /* owned */
-    hr_buf model, members; /* of requests to a server: its model's name, the sampling members */
+    hr_reply_format format; /* how the model writes reasoning */
+    hr_reply reply;         /* of the answer at hand; its sink is NULL where there is none */
+    hr_http *http;          /* owned */
+    hr_buf model, members;  /* of requests to a server: its model's name, the sampling members */
     /* the answer at hand */
     hr_buf *answer; /* borrowed; NULL = none */
     uint64_t id;
     hr_http_call *call;
     hr_stream stream;
     bool done, interrupted;
+    bool chats; /* the question is a chat */
+    bool dim;   /* reasoning is being shown */
     char finish[32];
     hr_status status;
     char message[512];
@@ -61,8 +67,25 @@ static void print_safely(const char *text, size_t n)
     }
 }
 
+/* Reasoning is for people: dim, and never part of the answer. */
+static void show_reasoning(hr_talk *t, const char *text, size_t n)
+{
+    if (!t->shows) return;
+    if (!t->dim) fputs("\x1b[2m", stdout);
+    t->dim = true;
+    print_safely(text, n);
+    fflush(stdout);
+}
+
+static void end_reasoning(hr_talk *t)
+{
+    if (t->dim) fputs("\x1b[22m\n", stdout);
+    t->dim = false;
+}
+
 static void show(hr_talk *t, const char *text, size_t n)
 {
+    if (n) end_reasoning(t);
     hr_buf_add(t->answer, text, n);
     if (t->shows) print_safely(text, n);
     else fwrite(text, 1, n, stdout);
@@ -81,14 +104,54 @@ static void finish(hr_talk *t)
     event_base_loopbreak(t->base);
 }
 
+static void take_piece(void *context, hr_reply_piece piece, hr_str text)
+{
+    hr_talk *t = context;
+    if (piece == HR_REPLY_REASONING) show_reasoning(t, text.p, text.n);
+    else show(t, text.p, text.n);
+}
+
+static hr_status begin_reply(hr_talk *t, const headrace_event *started)
+{
+    hr_reply_options o = { .format = t->format, .sink = take_piece, .context = t };
+    HR_TRY(hr_reply_prompt_of_ids(t->format.reasoning, hr_engine_tokenizer(t->engine),
+                                  started->prompt_ids, started->n_prompt_ids, false, &o.prompt));
+    hr_reply_init(&t->reply, &o);
+    return HR_OK;
+}
+
+static hr_status take_tokens(hr_talk *t, const headrace_event *v)
+{
+    const hr_tokenizer *tokenizer = hr_engine_tokenizer(t->engine);
+    if (!t->reply.options.sink) {
+        show(t, v->text, v->text_bytes);
+        return HR_OK;
+    }
+    for (size_t i = 0; i < v->n_tokens && t->sampling.skip_special_tokens; i++)
+        HR_TRY(hr_reply_hidden(&t->reply, tokenizer, v->tokens[i].chosen.token_id));
+    return hr_reply_feed(&t->reply, (hr_str){ v->text, v->text_bytes });
+}
+
+/* Of a chat whose model thinks aloud; a text is shown as it is. */
+static hr_status take_part(hr_talk *t, const headrace_event *v)
+{
+    if (v->kind == HEADRACE_EVENT_TOKENS) return take_tokens(t, v);
+    if (v->kind == HEADRACE_EVENT_STARTED)
+        return t->chats && t->format.reasoning ? begin_reply(t, v) : HR_OK;
+    return t->reply.options.sink ? hr_reply_finish(&t->reply) : HR_OK;
+}
+
 static void take_event(hr_talk *t, const headrace_event *v)
 {
     if (!t->answer || v->id != t->id) return;
     switch (v->kind) {
-    case HEADRACE_EVENT_STARTED:
     case HEADRACE_EVENT_PROMPT: return;
-    case HEADRACE_EVENT_TOKENS: show(t, v->text, v->text_bytes); return;
+    case HEADRACE_EVENT_STARTED:
+    case HEADRACE_EVENT_TOKENS:
+        if (take_part(t, v)) fail(t, HR_RESOURCE_EXHAUSTED, hr_message());
+        return;
     case HEADRACE_EVENT_FINISHED:
+        if (take_part(t, v)) fail(t, HR_RESOURCE_EXHAUSTED, hr_message());
         snprintf(t->finish, sizeof t->finish, "%s", v->finish_reason);
         return;
     case HEADRACE_EVENT_FAILED: fail(t, (hr_status)v->status, v->message); return;
@@ -111,6 +174,11 @@ static void on_wake(evutil_socket_t fd, short what, void *context)
 static void on_text(void *context, hr_str text)
 {
     show(context, text.p, text.n);
+}
+
+static void on_reasoning(void *context, hr_str text)
+{
+    show_reasoning(context, text.p, text.n);
 }
 
 static void on_data(void *context, hr_str bytes)
@@ -200,12 +268,17 @@ hr_status hr_talk_answer(hr_talk *t, hr_talk_kind kind, hr_str question, hr_buf 
     t->finish[0] = '\0';
     t->status = HR_OK;
     hr_stream_init(&t->stream, on_text, t);
+    t->stream.on_reasoning = on_reasoning;
+    t->chats = kind == HR_TALK_MESSAGES;
     hr_status st = t->engine ? ask_engine(t, kind, question) : ask_server(t, kind, question);
     while (!st && !t->done)
         if (event_base_dispatch(t->base) && !t->done)
             st = hr_fail(HR_INTERNAL, "the event loop failed");
     t->answer = NULL;
     hr_stream_deinit(&t->stream);
+    hr_reply_deinit(&t->reply);
+    t->reply = (hr_reply){ 0 };
+    end_reasoning(t);
     if (!st && t->status) st = hr_fail(t->status, "%s", t->message);
     if (st) return st;
     putchar('\n');
@@ -284,6 +357,9 @@ static hr_status open_engine(hr_talk *t)
     HR_TRY((hr_status)headrace_engine_create(&a->options, &t->engine));
     headrace_sampling_init(t->engine, &t->sampling);
     HR_TRY(hr_args_sampling(a, &t->sampling));
+    if (hr_engine_tokenizer(t->engine))
+        HR_TRY(hr_reasoning_format_named(NULL, hr_engine_chat_template(t->engine),
+                                         hr_engine_tokenizer(t->engine), &t->format.reasoning));
     t->base = event_base_new();
     if (!t->base) return hr_fail(HR_RESOURCE_EXHAUSTED, "an event loop");
     t->wake = event_new(t->base, headrace_wake_fd(t->engine), EV_READ | EV_PERSIST, on_wake, t);

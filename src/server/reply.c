@@ -8,31 +8,9 @@
 #include <stdio.h>
 #include <sys/random.h>
 
-enum {
-    PROMPT_END = 16,       /* tokens that a prompt's end may take to open or close reasoning */
-    PROMPT_MESSAGE = 2048, /* of a message that is continued */
-    MISTRAL_ID = 9,        /* Mistral's templates refuse ids of any other length */
-};
+#define MISTRAL_ID 9 /* Mistral's templates refuse ids of any other length */
 
 /* ---- beginning ------------------------------------------------------------------------------- */
-
-static hr_status read_prompt(const hr_generation *g, const headrace_event *started,
-                             hr_reply_prompt *out)
-{
-    const hr_tokenizer *t = hr_engine_tokenizer(g->server->engine);
-    bool continues = g->openai.request.continue_final_message != 0;
-    size_t most = continues ? PROMPT_MESSAGE : PROMPT_END;
-    size_t n = started->n_prompt_ids < most ? started->n_prompt_ids : most;
-    hr_buf text = { 0 };
-    hr_detok d;
-    hr_detok_init(&d, t, HR_DECODE_CONTINUES);
-    hr_status st = HR_OK;
-    for (size_t i = started->n_prompt_ids - n; i < started->n_prompt_ids && !st; i++)
-        st = hr_detok_push(&d, (int32_t)started->prompt_ids[i], &text);
-    *out = hr_reply_prompt_of(g->openai.reply.reasoning, hr_buf_str(&text), continues);
-    hr_buf_deinit(&text);
-    return st;
-}
 
 /* vLLM's shape, and Mistral's. */
 static bool make_id(hr_call_format format, char id[40])
@@ -104,7 +82,9 @@ hr_status hr_part_reply_begin(hr_part *p, const headrace_event *started)
                                  .one_call = !o->parallel_tool_calls,
                                  .sink = take };
     if (!o->reply.calls && !o->reply.reasoning) return HR_OK;
-    HR_TRY(read_prompt(p->generation, started, &options.prompt));
+    HR_TRY(hr_reply_prompt_of_ids(
+        o->reply.reasoning, hr_engine_tokenizer(p->generation->server->engine), started->prompt_ids,
+        started->n_prompt_ids, o->request.continue_final_message != 0, &options.prompt));
     for (size_t i = 0; i < o->sampling.n; i++) HR_TRY(begin(&p->choices[i], &options));
     return HR_OK;
 }
@@ -125,11 +105,8 @@ void hr_choice_reply_feed(hr_choice_out *c, const headrace_event *e)
     }
     const hr_generation *g = c->part->generation;
     const hr_tokenizer *t = hr_engine_tokenizer(g->server->engine);
-    for (size_t i = 0; i < e->n_tokens && g->openai.sampling.skip_special_tokens; i++) {
-        int32_t id = (int32_t)e->tokens[i].chosen.token_id;
-        if (hr_tokenizer_is_special(t, id))
-            keep_status(r, hr_reply_special(&r->parser, hr_tokenizer_token_text(t, id)));
-    }
+    for (size_t i = 0; i < e->n_tokens && g->openai.sampling.skip_special_tokens; i++)
+        keep_status(r, hr_reply_hidden(&r->parser, t, e->tokens[i].chosen.token_id));
     keep_status(r, hr_reply_feed(&r->parser, (hr_str){ e->text, e->text_bytes }));
 }
 

@@ -50,6 +50,11 @@ typedef enum hr_reply_prompt {
  * it stands, as where a message is continued; else only one that ends the text. */
 hr_reply_prompt hr_reply_prompt_of(hr_reasoning_format f, hr_str prompt_end, bool anywhere);
 
+/* The same of a prompt's ids, of which the last few are looked at. */
+HR_MUST_USE hr_status hr_reply_prompt_of_ids(hr_reasoning_format f, const hr_tokenizer *t,
+                                             const int64_t *ids, size_t n, bool anywhere,
+                                             hr_reply_prompt *out);
+
 typedef enum hr_reply_piece {
     HR_REPLY_CONTENT,
     HR_REPLY_REASONING,
@@ -103,6 +108,12 @@ HR_MUST_USE hr_status hr_reply_feed(hr_reply *r, hr_str text);
 /* A special token that the text does not show, by its text: it counts where it is one of the
  * format's marks. */
 HR_MUST_USE hr_status hr_reply_special(hr_reply *r, hr_str token);
+/* The same of an id, special or not; what is not special shows in the text and counts there. */
+HR_MUST_USE static inline hr_status hr_reply_hidden(hr_reply *r, const hr_tokenizer *t, int64_t id)
+{
+    if (!hr_tokenizer_is_special(t, (int32_t)id)) return HR_OK;
+    return hr_reply_special(r, hr_tokenizer_token_text(t, (int32_t)id));
+}
 /* The end: what was held back is content, or reasoning. */
 HR_MUST_USE hr_status hr_reply_finish(hr_reply *r);
 

@@ -3,6 +3,11 @@
  * Immutable; any thread. */
 #include "text/reply_int.h"
 
+enum {
+    PROMPT_END = 16,       /* tokens that a prompt's end may take to open or close reasoning */
+    PROMPT_MESSAGE = 2048, /* of a message that is continued */
+};
+
 /* ---- marks ----------------------------------------------------------------------------------- */
 
 hr_reply_marks hr_reply_call_marks(hr_call_format f)
@@ -136,4 +141,19 @@ hr_reply_prompt hr_reply_prompt_of(hr_reasoning_format f, hr_str prompt_end, boo
     size_t open = last(text, marks.open), close = last(text, marks.close);
     if (open == SIZE_MAX || (close != SIZE_MAX && close > open)) return HR_REPLY_PROMPT_CLOSES;
     return HR_REPLY_PROMPT_OPENS;
+}
+
+hr_status hr_reply_prompt_of_ids(hr_reasoning_format f, const hr_tokenizer *t, const int64_t *ids,
+                                 size_t n, bool anywhere, hr_reply_prompt *out)
+{
+    size_t most = anywhere ? PROMPT_MESSAGE : PROMPT_END;
+    hr_buf text = { 0 };
+    hr_detok d;
+    hr_detok_init(&d, t, HR_DECODE_CONTINUES);
+    hr_status st = HR_OK;
+    for (size_t i = n < most ? 0 : n - most; i < n && !st; i++)
+        st = hr_detok_push(&d, (int32_t)ids[i], &text);
+    *out = hr_reply_prompt_of(f, hr_buf_str(&text), anywhere);
+    hr_buf_deinit(&text);
+    return st;
 }

@@ -263,6 +263,37 @@ def test_chat_is_what_generate_answers(smollm2, tmp_path):
         assert answer["choices"][0]["text"] == messages[n]["content"]
 
 
+def on_a_terminal(*arguments, text):
+    """What a command prints where its standard output is a terminal."""
+    master, slave = pty.openpty()
+    p = subprocess.Popen([BIN, *map(str, arguments)], stdin=subprocess.PIPE, stdout=slave,
+                         stderr=subprocess.DEVNULL)
+    os.close(slave)
+    p.communicate(text.encode(), timeout=60)
+    shown = b""
+    while select.select([master], [], [], 0)[0]:
+        try:
+            shown += os.read(master, 65536)
+        except OSError:
+            break
+    os.close(master)
+    assert p.returncode == 0
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_reasoning_is_dim_and_no_part_of_the_answer(smollm2, serve, tmp_path):
+    """The prompt opens it, and the model never ends it: all that it says is reasoning."""
+    template, file = tmp_path / "template", tmp_path / "chat.json"
+    template.write_text("{% for m in messages %}{{ m.content.split('</think>')[-1] }}\n{% endfor %}<think>\n")
+    s = serve(smollm2, *SMALL, "--chat-template", template).ready()
+    for where in ([smollm2, *SMALL, "--chat-template", template], ["--url", s.address]):
+        asked = f"The sky is blue because\n/save {file}\n"
+        assert headrace("chat", *where, *GREEDY, stdin=asked).stdout == "\n"
+        assert roles(json.loads(file.read_text()))[-1] == ("assistant", "")
+        shown = on_a_terminal("chat", *where, *GREEDY, text=asked)
+        assert shown.startswith("\x1b[2m") and shown.endswith("\x1b[22m\n\n") and len(shown) > 30
+
+
 def test_complete_is_what_generate_answers(smollm2):
     prompts = ["Once upon a time", "The sky is"]
     r = headrace("complete", smollm2, *SMALL, *GREEDY, stdin="\n".join(prompts) + "\n")

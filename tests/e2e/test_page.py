@@ -356,6 +356,23 @@ def test_loading_and_gone(browser, serve, smollm2):
     p.close()
 
 
+def test_reasoning_stands_apart(browser, serve, smollm2, tmp_path):
+    """The prompt opens it and the model never ends it: the answer is empty, the reasoning is not."""
+    (tmp_path / "template").write_text("{{ messages[-1].content }} </think> <think>\n")
+    s = serve(smollm2, "--max-model-len", 256, "--max-num-seqs", 4, "--max-num-batched-tokens", 64,
+              "--chat-template", tmp_path / "template").ready()
+    p = browser.page(s.address + "/")
+    p.wait(ready)
+    set_control(p, "max_tokens", 8)
+    send(p, "The sky is")
+    p.wait(f"{idle} && document.querySelectorAll('.message').length === 2")
+    assert p.js("document.querySelector('.message.user .reasoning').hidden")
+    assert not p.js("document.querySelector('.message.assistant .reasoning').hidden")
+    assert p.js("document.querySelector('.message.assistant .thoughts').textContent.length") > 5
+    assert p.js("document.querySelector('.message.assistant .body').textContent") == ""
+    p.close()
+
+
 def test_metrics_reading(page):
     """The dashboard's reading of Prometheus text: escapes, infinities, quantiles."""
     text = '# HELP a b\na{x="q\\"}, \\\\n",le="+Inf"} 1e+06\nb 2.5\n'

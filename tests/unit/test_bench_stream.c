@@ -30,6 +30,12 @@ static void add_text(void *context, hr_str text)
     hr_buf_add_c(context, "|");
 }
 
+/* The buffer behind the one for texts. */
+static void add_thought(void *context, hr_str text)
+{
+    add_text((hr_buf *)context + 1, text);
+}
+
 static void expect_answer(hr_stream *s, hr_buf *texts)
 {
     assert_null(hr_stream_finish(s));
@@ -55,6 +61,30 @@ static void test_cuts(void **state)
             hr_stream_feed(&s, (hr_str){ answer + i, n - i < step ? n - i : step });
         expect_answer(&s, &texts);
     }
+}
+
+static void test_reasoning_is_kept_apart(void **state)
+{
+    (void)state;
+    static const char told[] =
+        "data: "
+        "{\"choices\":[{\"delta\":{\"reasoning\":\"why\",\"reasoning_content\":\"why\"}}]}\n\n"
+        "data: {\"choices\":[{\"delta\":{\"reasoning_content\":\" so\",\"content\":\"yes\"}}]}\n\n"
+        "data: [DONE]\n\n";
+    struct {
+        hr_buf texts, thoughts;
+    } got = { 0 };
+    hr_stream s;
+    hr_stream_init(&s, add_text, &got.texts);
+    s.on_reasoning = add_thought;
+    hr_stream_feed(&s, hr_str_c(told));
+    assert_null(hr_stream_finish(&s));
+    assert_string_equal(hr_buf_c(&got.texts), "|yes|");
+    assert_string_equal(hr_buf_c(&got.thoughts), "why| so|");
+    assert_int_equal(s.chunks, 2);
+    hr_stream_deinit(&s);
+    hr_buf_deinit(&got.texts);
+    hr_buf_deinit(&got.thoughts);
 }
 
 static const char *verdict(const char *text)
@@ -146,9 +176,8 @@ static void test_endless_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_verdicts),
-        cmocka_unit_test(test_hostile_bytes),
+        cmocka_unit_test(test_cuts),          cmocka_unit_test(test_reasoning_is_kept_apart),
+        cmocka_unit_test(test_verdicts),      cmocka_unit_test(test_hostile_bytes),
         cmocka_unit_test(test_endless_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

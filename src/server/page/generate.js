@@ -1,6 +1,7 @@
 /* One answer: the request, its stream, and what came of it.
  *
- * A variant is filled while it streams: {text, tokens, note, error, finish}. */
+ * A variant is filled while it streams: {text, reasoning, tokens, note, error, finish}; reasoning
+ * only where the model has one. */
 
 import {events, request} from './api.js';
 import {packToken} from './tokens.js';
@@ -18,6 +19,8 @@ export function requestBody(model, messages, sampling, more) {
 
 function take(variant, choice) {
     if (choice.delta?.content) variant.text += choice.delta.content;
+    const thought = choice.delta?.reasoning ?? choice.delta?.reasoning_content;
+    if (thought) variant.reasoning = (variant.reasoning ?? '') + thought;
     for (const t of choice.logprobs?.content ?? []) variant.tokens.push(packToken(t));
     if (choice.finish_reason) variant.finish = choice.finish_reason;
 }
@@ -45,7 +48,7 @@ export async function generate(body, variant, signal, changed) {
             const choice = event.choices?.[0];
             if (!choice) continue;
             take(variant, choice);
-            if (choice.delta?.content || choice.logprobs?.content?.length) {
+            if (choice.delta?.content || choice.delta?.reasoning || choice.logprobs?.content?.length) {
                 times.last = performance.now();
                 times.first ||= times.last;
                 times.tokens = Math.max(times.tokens, variant.tokens.length);

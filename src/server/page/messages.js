@@ -16,12 +16,15 @@ function button(label, onclick, more) {
 export function messageNode(message, actions, options) {
     const user = message.role === 'user';
     const body = el('div', {class: 'body'});
+    const thoughts = el('div', {class: 'thoughts'});
+    const reasoning = el('details', {class: 'reasoning', hidden: true},
+        el('summary', {text: 'Reasoning'}), thoughts);
     const note = el('span', {class: 'note'});
     const problem = el('p', {class: 'problem', role: 'alert', hidden: true});
     const tools = el('div', {class: 'tools'});
     const node = el('article', {class: `message ${message.role}`, 'aria-label': user ? 'You' : 'Model'},
         el('h2', {class: 'who', text: user ? 'You' : 'Model'}),
-        el('div', {class: 'what'}, body, problem, el('div', {class: 'foot'}, note, tools)));
+        el('div', {class: 'what'}, reasoning, body, problem, el('div', {class: 'foot'}, note, tools)));
     let drawn = {}; /* what the body shows: {variant, length, view}; redrawn only when it differs,
                        or a screen reader would hear it again and a selection would be lost */
 
@@ -66,6 +69,8 @@ export function messageNode(message, actions, options) {
     function update() {
         const variant = variantOf(message), writing = options.busy(message);
         drawBody(variant);
+        reasoning.hidden = !variant.reasoning;
+        if (thoughts.textContent !== (variant.reasoning ?? '')) thoughts.textContent = variant.reasoning ?? '';
         node.classList.toggle('writing', writing);
         problem.hidden = !variant.error;
         problem.textContent = variant.error ?? '';
