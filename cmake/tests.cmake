@@ -77,4 +77,6 @@ foreach(test test_processors test_engine_steps)
     add_dependencies(${test} stub_processor logits_processor_trigram logits_processor_bias)
     target_compile_definitions(${test} PRIVATE HR_PROCESSOR_FOLDER="${CMAKE_BINARY_DIR}")
 endforeach()
+# Tiles in plain C: the path amx on machines without them.
+target_sources(test_linear PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/linear_tiles.c)
 add_custom_target(c_tests DEPENDS ${HR_C_TESTS})

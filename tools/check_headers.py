@@ -21,7 +21,8 @@ PART = re.compile(r"_body\.h$|^vec_[a-z0-9]+\.h$")
 # What a kernel file is compiled with, for the headers that only kernels include.
 VECTOR = {"avx2": ["-mavx2", "-mfma", "-mf16c", "-mbmi2"],
           "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mavx2",
-                     "-mfma", "-mf16c", "-mbmi2"]}
+                     "-mfma", "-mf16c", "-mbmi2"],
+          "amx": ["-mamx-tile", "-mamx-int8", "-mamx-bf16"]}
 
 
 def alone(header):

@@ -18,6 +18,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum {
     LEAF1_ECX_FMA = 1 << 12,
@@ -29,15 +31,19 @@ enum {
     LEAF7_EBX_AVX512DQ = 1 << 17,
     LEAF7_EBX_AVX512BW = 1 << 30,
     LEAF7_ECX_AVX512VNNI = 1 << 11,
+    LEAF7_EDX_AMX_BF16 = 1 << 22,
+    LEAF7_EDX_AMX_TILE = 1 << 24,
+    LEAF7_EDX_AMX_INT8 = 1 << 25,
     LEAF7_1_EAX_AVX512BF16 = 1 << 5,
 };
 #define LEAF7_EBX_AVX512VL (1u << 31)
 
-enum { XCR0_YMM = 0x06, XCR0_ZMM = 0xe6 }; /* SSE+AVX; those and opmask, ZMM_Hi256, Hi16_ZMM */
+/* SSE+AVX; those and opmask, ZMM_Hi256, Hi16_ZMM; XTILECFG, XTILEDATA. */
+enum { XCR0_YMM = 0x06, XCR0_ZMM = 0xe6, XCR0_TILES = 0x60000 };
 
 typedef struct cpu_words {
     unsigned vendor[3], family; /* 12 letters */
-    unsigned leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_1_eax;
+    unsigned leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx, leaf7_1_eax;
     unsigned xcr0;
 } cpu_words;
 
@@ -54,6 +60,7 @@ static cpu_words cpu_read(void)
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
         w.leaf7_ebx = b;
         w.leaf7_ecx = c;
+        w.leaf7_edx = d;
         if (a && __get_cpuid_count(7, 1, &a, &b, &c, &d)) w.leaf7_1_eax = a;
     }
     if (w.leaf1_ecx & LEAF1_ECX_OSXSAVE) {
@@ -84,6 +91,21 @@ static bool available_avx512(void)
 static bool available_avx512_bf16(void)
 {
     return available_avx512() && has(cpu_read().leaf7_1_eax, LEAF7_1_EAX_AVX512BF16);
+}
+
+/* Linux lends tiles to a process that asks for them (arch/x86/xstate.html in its documentation):
+ * ARCH_REQ_XCOMP_PERM of XTILEDATA, for all threads at once. Asking again changes nothing. */
+static bool may_use_tiles(void)
+{
+    enum { REQUEST = 0x1023, XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST, XTILEDATA) == 0;
+}
+static bool available_amx(void)
+{
+    cpu_words w = cpu_read();
+    return available_avx512() && has(w.xcr0, XCR0_TILES) &&
+           has(w.leaf7_edx, LEAF7_EDX_AMX_TILE | LEAF7_EDX_AMX_INT8 | LEAF7_EDX_AMX_BF16) &&
+           may_use_tiles();
 }
 
 /* VDPBF16PS is a choice of the processor's maker: it is two multiply-adds of f32 at once, or runs
@@ -135,6 +157,7 @@ void hr_isa_relax(void)
 NOT_HERE(avx2)
 NOT_HERE(avx512)
 NOT_HERE(avx512_bf16)
+NOT_HERE(amx)
 #else
 void hr_isa_relax(void)
 {
@@ -142,6 +165,7 @@ void hr_isa_relax(void)
 NOT_HERE(avx2)
 NOT_HERE(avx512)
 NOT_HERE(avx512_bf16)
+NOT_HERE(amx)
 NOT_HERE(neon)
 NOT_HERE(neon_dotprod)
 #endif
@@ -176,11 +200,14 @@ bool hr_isa_available(hr_isa isa)
 
 bool hr_isa_bf16(hr_isa isa)
 {
-    return isa == HR_ISA_avx512_bf16;
+    return isa == HR_ISA_avx512_bf16 || isa == HR_ISA_amx;
 }
 
+/* amx is taken only when asked for: its kernels are tested on tiles in plain C, and no run on a
+ * processor's own is kept in bench/results yet. */
 static bool pays(hr_isa isa)
 {
+    if (isa == HR_ISA_amx) return false;
     return isa != HR_ISA_avx512_bf16 || BF16_PAYS;
 }
 

@@ -12,6 +12,7 @@
     X(avx2)         /* AVX2, FMA, F16C, BMI2 */                                                    \
     X(avx512)       /* AVX512 F BW DQ VL VNNI */                                                   \
     X(avx512_bf16)  /* products of bf16 besides, where they pay (isa.c) */                         \
+    X(amx)          /* tiles of int8 and bf16 besides; when asked */                               \
     X(neon)         /* what every 64-bit Arm has */                                                \
     X(neon_dotprod) /* SDOT and UDOT besides */
 

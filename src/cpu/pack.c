@@ -248,6 +248,8 @@ static size_t dense_at(hr_format f, size_t k, size_t c)
 static void pack_dense(const hr_packed *p, const uint8_t *rows, int count, uint8_t *panel)
 {
     size_t size = hr_format_block_bytes(p->format), k = (size_t)p->k;
+    /* Columns that are not there, and the partner of an odd last k: products read them. */
+    if (count < C || k % 2) memset(panel, 0, p->panel_bytes);
     for (size_t i = 0; i < k; i++)
         for (size_t c = 0; c < (size_t)count; c++)
             memcpy(panel + dense_at(p->format, i, c) * size, rows + (c * k + i) * size, size);

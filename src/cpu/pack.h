@@ -34,7 +34,8 @@
  * with w dequantised to f32 in registers: equal to the bit for any number of rows on one path.
  * Where hr_isa_bf16, bf16 rows meet bf16 weights in pairs of k: the same blocks, and within one
  *     part = fma(x[k+1], w[k+1], part); part = fma(x[k], w[k], part)   for ascending even k
- * in which numbers below the normal ones count as zero. */
+ * in which numbers below the normal ones count as zero; on tiles (amx)
+ *     even = fma(x[k], w[k], even), odd = fma(x[k+1], w[k+1], odd); acc = acc + (even + odd). */
 #ifndef HEADRACE_CPU_PACK_H
 #define HEADRACE_CPU_PACK_H
 

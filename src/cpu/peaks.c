@@ -19,9 +19,7 @@ typedef struct peak_row {
 static const peak_row rows[HR_ISA_COUNT] = {
     ROW(scalar),
 #if defined(__x86_64__)
-    ROW(avx2),
-    ROW(avx512),
-    LOOPS(avx512_bf16, avx512, avx512),
+    ROW(avx2),   ROW(avx512), LOOPS(avx512_bf16, avx512, avx512), LOOPS(amx, avx512, amx),
 #elif defined(__aarch64__)
     ROW(neon),
     LOOPS(neon_dotprod, neon, neon_dotprod),
@@ -35,6 +33,7 @@ static hr_peak_loop bf16_of(hr_isa isa)
 #if defined(__x86_64__)
     if (isa == HR_ISA_avx512_bf16)
         return (hr_peak_loop){ hr_peak_bf16_avx512, hr_peak_bf16_ops_avx512 };
+    if (isa == HR_ISA_amx) return (hr_peak_loop){ hr_peak_bf16_amx, hr_peak_bf16_ops_amx };
 #endif
     (void)isa;
     return (hr_peak_loop){ 0 };

@@ -70,13 +70,14 @@ def placed(command, *arguments):
 def instruction_sets():
     """Those that this binary accepts on this machine."""
     out = []
-    for name in ("scalar", "avx2", "avx512", "avx512_bf16"):
+    for name in ("scalar", "avx2", "avx512", "avx512_bf16", "amx"):
         probe = headrace("tokenize", "--help")
         assert probe.returncode == 0
         flags = pathlib.Path("/proc/cpuinfo").read_text()
         avx512 = ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"]
         need = {"scalar": [], "avx2": ["avx2", "fma", "f16c", "bmi2"], "avx512": avx512,
-                "avx512_bf16": [*avx512, "avx512_bf16"]}[name]
+                "avx512_bf16": [*avx512, "avx512_bf16"],
+                "amx": [*avx512, "amx_tile", "amx_int8", "amx_bf16"]}[name]
         words = set(flags.split())
         if all(n in words for n in need):
             out.append(name)

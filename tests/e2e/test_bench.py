@@ -794,7 +794,7 @@ def check_figure(f, ops, isa):
 
 
 def test_kernels(tmp_path):
-    machine = [isa for isa in ("scalar", "avx2", "avx512", "avx512_bf16") if headrace(
+    machine = [isa for isa in ("scalar", "avx2", "avx512", "avx512_bf16", "amx") if headrace(
         "bench", "kernels", "--isa", isa, "--ops", "rope", *KERNELS).returncode == 0]
     assert "scalar" in machine
     for isa in machine:

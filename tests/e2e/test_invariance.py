@@ -79,7 +79,7 @@ def test_preemption_keeps_sampling_state(model, texts, alone):
     assert [essence(json.loads(line)) for line in r.stdout.splitlines()] == alone
 
 
-@pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512", "avx512_bf16"])
+@pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512", "avx512_bf16", "amx"])
 def test_every_instruction_set_is_invariant(model, texts, isa):
     probe = headrace("generate", model, "-p", "a", "--max-tokens", 1, "--isa", isa, *SMALL)
     if probe.returncode and "lacks" in probe.stderr:

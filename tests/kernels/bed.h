@@ -57,6 +57,7 @@ static inline void bed_pack(bed *b, const op_operand *o)
     void *scratch = bed_alloc(hr_pack_scratch(&b->weight));
     if (hr_pack_measure(&b->weight, &b->packed)) abort();
     b->packed.data = bed_alloc(b->packed.bytes);
+    memset(b->packed.data, 0xff, b->packed.bytes); /* packing must fill what is read */
     if (hr_pack_panels(&b->packed, &b->weight, o->scale, 0, b->packed.experts * b->packed.panels,
                        scratch))
         abort();

@@ -14,10 +14,24 @@
 
 #include "base/half.h"
 #include "kernels/bed.h"
+#include "kernels/linear_tiles.h"
 
 static const double U = 0x1p-24; /* unit roundoff of f32 */
 
-enum { MOST_M = 70, ODD_N = 37 };
+/* Beside the paths, as if it were one: amx's kernels on tiles in plain C, on every machine. */
+#define TILES ((hr_isa)HR_ISA_COUNT)
+
+enum { MOST_M = 70, ODD_N = 37, PATHS = HR_ISA_COUNT + 1 };
+
+static bool here(hr_isa isa)
+{
+    return isa == TILES || hr_isa_available(isa);
+}
+
+static const char *path_name(hr_isa isa)
+{
+    return isa == TILES ? "tiles in plain C" : hr_isa_name(isa);
+}
 
 static bool is_blocks(hr_format f)
 {
@@ -74,11 +88,25 @@ static op_case first_rows(const op_case *c, int64_t M)
     return some;
 }
 
+static void run_tiles(const bed *b, int64_t step)
+{
+    const hr_kernel *k = hr_kernel_lookup(HR_OP_linear, HR_ISA_scalar);
+    hr_kernel_args a = bed_args(b);
+    int64_t items = k->items(b->node, b->c->live);
+    memset(b->out[0], BED_UNTOUCHED, b->out_bytes[0]);
+    if (hr_linear_prep_bytes(b->node, b->weight.format, 1))
+        tiles_linear_prep(&a, 0, b->c->live[HR_LIVE_TOKENS]);
+    else a.prep = NULL;
+    for (int64_t i = 0; i < items; i += step)
+        tiles_linear(&a, i, i + step < items ? i + step : items);
+}
+
 static float *run(const op_case *c, hr_isa isa, int64_t step)
 {
     bed b;
     bed_make(c, &b);
-    bed_run(&b, isa, step);
+    if (isa == TILES) run_tiles(&b, step);
+    else bed_run(&b, isa, step);
     float *y = b.out[0];
     b.out[0] = NULL;
     bed_free(&b);
@@ -118,7 +146,7 @@ static void assert_near_oracle(const op_case *c, const float *y, hr_isa isa)
             double bound = ((double)K + 8) * U * size * 16 + 1e-30;
             if (!(fabs(sum - (double)y[t * N + n]) <= bound))
                 fail_msg("%s on %s: [%lld,%lld] is %.9g, not %.9g", hr_format_name(w->format),
-                         hr_isa_name(isa), (long long)t, (long long)n, (double)y[t * N + n], sum);
+                         path_name(isa), (long long)t, (long long)n, (double)y[t * N + n], sum);
         }
     }
     hr_free(v);
@@ -134,7 +162,7 @@ static void assert_rows(const float *got, const float *want, int64_t M, const op
         if (memcmp((const char *)got + (size_t)r * bytes, (const char *)want + (size_t)r * bytes,
                    bytes))
             fail_msg("%s on %s: row %lld of %lld: %s", hr_format_name(c->in[1].format),
-                     hr_isa_name(isa), (long long)r, (long long)M, what);
+                     path_name(isa), (long long)r, (long long)M, what);
 }
 
 /* Rows 0 … 69 one by one, then together: in every number up to two of the largest tiles and one
@@ -162,8 +190,8 @@ static void check_company(const op_case *c, hr_isa isa)
 static void test_company(void **state)
 {
     (void)state;
-    for (int isa = 0; isa < HR_ISA_COUNT; isa++)
-        for (hr_format f = 0; f <= HR_FORMAT_Q6_K && hr_isa_available((hr_isa)isa); f++) {
+    for (int isa = 0; isa < PATHS; isa++)
+        for (hr_format f = 0; f <= HR_FORMAT_Q6_K && here((hr_isa)isa); f++) {
             op_case c;
             int64_t K = columns_for(f);
             make(&c, f, HR_DTYPE_F32, MOST_M, ODD_N, K, 0);
@@ -189,8 +217,8 @@ static void test_neighbours_that_are_no_numbers(void **state)
     enum { K = 33, ROWS = 9 };
     op_case c;
     make(&c, HR_FORMAT_BF16, HR_DTYPE_BF16, ROWS, ODD_N, K, 0);
-    for (int isa = 0; isa < HR_ISA_COUNT; isa++) {
-        if (!hr_isa_available((hr_isa)isa)) continue;
+    for (int isa = 0; isa < PATHS; isa++) {
+        if (!here((hr_isa)isa)) continue;
         float *plain = run(&c, (hr_isa)isa, 3);
         uint16_t x[ROWS * K];
         memcpy(x, c.in[0].data, sizeof x);
@@ -209,13 +237,47 @@ static void test_neighbours_that_are_no_numbers(void **state)
     ops_case_free(&c);
 }
 
+/* bf16 rows of experts: a row has the bits that its expert's matrix alone gives it, and one that
+ * meets no matrix is zeros. */
+static void test_experts(void **state)
+{
+    (void)state;
+    enum { K = 41, ROWS = 13 };
+    op_case c;
+    ops_row w = { .name = "linear",
+                  .op = HR_OP_linear,
+                  .operands = "n:T,41 w:3,37,41 - g:T",
+                  .format = HR_FORMAT_BF16,
+                  .attrs.dtype = HR_DTYPE_F32 };
+    ops_case_make(&w, ROWS, ROWS, HR_DTYPE_BF16, &c);
+    c.attrs.dtype = HR_DTYPE_F32;
+    const int32_t *expert = c.in[3].data;
+    for (int isa = 0; isa < PATHS; isa++) {
+        if (!here((hr_isa)isa)) continue;
+        float *y = run(&c, (hr_isa)isa, 2), none[ODD_N] = { 0 };
+        for (int64_t r = 0; r < ROWS; r++) {
+            bool met = expert[r] >= 0 && expert[r] < 3;
+            op_case one = alone(&c, r);
+            one.n_in = 2;
+            one.in[3].kind = OP_ABSENT;
+            one.in[1].shape = HR_SHAPE(ODD_N, K);
+            one.in[1].data = (const uint16_t *)c.in[1].data + (met ? expert[r] : 0) * ODD_N * K;
+            float *want = met ? run(&one, (hr_isa)isa, 1) : none;
+            assert_memory_equal(y + r * ODD_N, want, sizeof none);
+            if (met) hr_free(want);
+        }
+        hr_free(y);
+    }
+    ops_case_free(&c);
+}
+
 /* Half-width rows are widened exactly: the bits of the same numbers in f32. */
 static void test_half_rows(void **state)
 {
     (void)state;
     for (hr_dtype d = HR_DTYPE_BF16; d <= HR_DTYPE_F16; d++)
-        for (int isa = 0; isa < HR_ISA_COUNT; isa++) {
-            if (!hr_isa_available((hr_isa)isa)) continue;
+        for (int isa = 0; isa < PATHS; isa++) {
+            if (!here((hr_isa)isa)) continue;
             op_case c;
             make(&c, HR_FORMAT_Q4_1, d, 5, ODD_N, 96, 0);
             float *half = run(&c, (hr_isa)isa, 2), wide_x[5 * 96];
@@ -241,8 +303,8 @@ static void test_int8_rows_on_every_isa(void **state)
         int64_t K = columns_for(f);
         make(&c, f, HR_DTYPE_I8, 13, ODD_N, K, f == HR_FORMAT_I8C ? 1 : K / 32);
         float *scalar = run(&c, HR_ISA_scalar, 1);
-        for (int isa = 1; isa < HR_ISA_COUNT; isa++) {
-            if (!hr_isa_available((hr_isa)isa)) continue;
+        for (int isa = 1; isa < PATHS; isa++) {
+            if (!here((hr_isa)isa)) continue;
             float *y = run(&c, (hr_isa)isa, 2);
             assert_rows(y, scalar, 13, &c, (hr_isa)isa, "differs from scalar");
             hr_free(y);
@@ -279,15 +341,15 @@ static void check_integers(const int8_t *w, const int8_t *x, int64_t N, int64_t 
                             .shape = HR_SHAPE(ROWS, 1),
                             .live = HR_LIVE_TOKENS,
                             .data = ones };
-    for (int isa = 0; isa < HR_ISA_COUNT; isa++)
-        for (int64_t M = 1; M <= ROWS && hr_isa_available((hr_isa)isa); M += 7) {
+    for (int isa = 0; isa < PATHS; isa++)
+        for (int64_t M = 1; M <= ROWS && here((hr_isa)isa); M += 7) {
             op_case some = first_rows(&c, M);
             float *y = run(&some, (hr_isa)isa, 1);
             for (int64_t i = 0; i < M * N; i++) {
                 int64_t sum = 0;
                 for (int64_t k = 0; k < K; k++) sum += (int64_t)w[i % N * K + k] * x[k];
                 if (y[i] != (float)sum)
-                    fail_msg("%s, M %lld: %g is not %lld", hr_isa_name((hr_isa)isa), (long long)M,
+                    fail_msg("%s, M %lld: %g is not %lld", path_name((hr_isa)isa), (long long)M,
                              (double)y[i], (long long)sum);
             }
             hr_free(y);
@@ -378,13 +440,13 @@ static void check_codes(hr_format f, uint8_t codes, int8_t x_first, int8_t x_sec
     double sum = 0;
     hr_format_dequantise(f, w, K / hr_format_block(f), v);
     for (int k = 0; k < K; k++) sum += (double)v[k] * x[k];
-    for (int isa = 0; isa < HR_ISA_COUNT; isa++) {
-        if (!hr_isa_available((hr_isa)isa)) continue;
+    for (int isa = 0; isa < PATHS; isa++) {
+        if (!here((hr_isa)isa)) continue;
         float *y = run(&c, (hr_isa)isa, 1);
         for (int i = 0; i < 4 * N; i++)
             if ((double)y[i] != sum)
                 fail_msg("%s on %s, codes %02x, rows %d %d: %g is not %g", hr_format_name(f),
-                         hr_isa_name((hr_isa)isa), codes, x_first, x_second, (double)y[i], sum);
+                         path_name((hr_isa)isa), codes, x_first, x_second, (double)y[i], sum);
         hr_free(y);
     }
     hr_free(w);
@@ -457,6 +519,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_company),
         cmocka_unit_test(test_neighbours_that_are_no_numbers),
+        cmocka_unit_test(test_experts),
         cmocka_unit_test(test_half_rows),
         cmocka_unit_test(test_int8_rows_on_every_isa),
         cmocka_unit_test(test_integers_at_the_ends),

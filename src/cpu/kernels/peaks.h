@@ -15,6 +15,7 @@ HR_ISA_LIST(HR_PEAK_DECLARE)
 #undef HR_PEAK_DECLARE
 
 float hr_peak_bf16_avx512(const void *from, int64_t n);
-extern const int64_t hr_peak_bf16_ops_avx512;
+float hr_peak_bf16_amx(const void *from, int64_t n);
+extern const int64_t hr_peak_bf16_ops_avx512, hr_peak_bf16_ops_amx;
 
 #endif

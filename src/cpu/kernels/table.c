@@ -128,6 +128,8 @@ PATHS(DECLARE, attention_parts)
 DECLARE(neon_dotprod, linear)
 DECLARE(avx512_bf16, linear)
 DECLARE(avx512_bf16, linear_prep)
+DECLARE(amx, linear)
+DECLARE(amx, linear_prep)
 
 #define ROW(isa, op, rule, cost, place)                                                            \
     [HR_ISA_##isa][HR_OP_##op] = { hr_kernel_##op##_##isa, items_##rule,     grain_##rule, cost,   \
@@ -139,7 +141,7 @@ static const hr_kernel kernels[HR_ISA_COUNT][HR_OP_COUNT] = {
 #if defined(__aarch64__)
     ROW(neon_dotprod, linear, PANELS, 1, APART)
 #elif defined(__x86_64__)
-    ROW(avx512_bf16, linear, PANELS, 1, APART)
+    ROW(avx512_bf16, linear, PANELS, 1, APART) ROW(amx, linear, PANELS, 1, APART)
 #endif
 };
 
@@ -147,6 +149,7 @@ static const hr_kernel kernels[HR_ISA_COUNT][HR_OP_COUNT] = {
 static const hr_isa extends[HR_ISA_COUNT] = {
     [HR_ISA_neon_dotprod] = HR_ISA_neon,
     [HR_ISA_avx512_bf16] = HR_ISA_avx512,
+    [HR_ISA_amx] = HR_ISA_avx512,
 };
 
 static const hr_kernel *of_path(const hr_kernel *by_path, hr_isa isa)
@@ -165,7 +168,7 @@ const hr_kernel *hr_kernel_linear_prep(hr_isa isa)
     static const hr_kernel by_path[HR_ISA_COUNT] = {
         PATHS(PREP, linear_prep)
 #if defined(__x86_64__)
-            PREP(avx512_bf16, linear_prep)
+            PREP(avx512_bf16, linear_prep) PREP(amx, linear_prep)
 #endif
     };
     return of_path(by_path, isa);
