@@ -66,7 +66,8 @@ typedef struct headrace_options {
     int tensor_parallel_size;          /* 1 (0): devices of a plugin that share each layer */
     const char *dtype;          /* "auto" (NULL), "float32": no 8-bit activations; "bfloat16",
                                    which a PJRT device takes by itself for float checkpoints */
-    const char *kv_cache_dtype; /* "auto" (NULL), as the activations; "float32"; "bfloat16" */
+    const char *kv_cache_dtype; /* "auto" (NULL), as the activations; "float32"; "bfloat16"; "int8",
+                                   with an f32 scale for each token and head */
     const char *quantization;   /* "auto" (NULL), as the checkpoint is; "w8a8": a float checkpoint's
                                    linears become int8 as they are read */
     const char *load_format;    /* "auto" (NULL) or "dummy": random weights from a config.json */

@@ -97,10 +97,10 @@ static hr_status add_linears(bench *b)
 
 static hr_status parse_cache(hr_str name, hr_dtype *out)
 {
-    static const hr_dtype dtypes[] = { HR_DTYPE_F32, HR_DTYPE_BF16, HR_DTYPE_F16 };
+    static const hr_dtype dtypes[] = { HR_DTYPE_F32, HR_DTYPE_BF16, HR_DTYPE_F16, HR_DTYPE_I8 };
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (hr_str_eq_c(name, hr_dtype_name(*out = dtypes[i]))) return HR_OK;
-    return hr_fail(HR_INVALID_ARGUMENT, "--kv %.*s: it is f32, bf16 or f16", HR_STR_ARG(name));
+    return hr_fail(HR_INVALID_ARGUMENT, "--kv %.*s: it is f32, bf16, f16 or i8", HR_STR_ARG(name));
 }
 
 /* 14/2x64: query heads / key heads x dimension. */

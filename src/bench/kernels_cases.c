@@ -51,6 +51,11 @@ static hr_value *build_attention(hr_graph *g, const hr_bench_op_rig *r)
     a.block_tables = input(g, "block_tables", HR_DTYPE_I32, HR_SHAPE(T, W));
     a.query_starts = input(g, "query_starts", HR_DTYPE_I32, HR_SHAPE(T + 1));
     a.seq_lens = input(g, "seq_lens", HR_DTYPE_I32, HR_SHAPE(T));
+    if (k->cache == HR_DTYPE_I8) { /* behind what kernels_rig.c finds by its place */
+        pages.dim[3] = 1;
+        a.k_scale = hr_graph_input(g, "k_scale", HR_DTYPE_F32, pages, HR_LIVE_ALL);
+        a.v_scale = hr_graph_input(g, "v_scale", HR_DTYPE_F32, pages, HR_LIVE_ALL);
+    }
     return hr_op_attention(g, q, &a);
 }
 
@@ -125,8 +130,8 @@ static void attention_work(const hr_bench_kernel *k, double rows, hr_bench_figur
     double context = (double)k->context, dim = (double)k->heads.dim;
     double keys = decode ? rows * context : context;
     double met = decode ? keys : rows * (context - (rows - 1) / 2);
-    f->bytes = 2 * keys * (double)k->heads.kv * dim * (double)hr_dtype_size(k->cache) +
-               2 * rows * (double)k->heads.query * dim * 4;
+    double row = dim * (double)hr_dtype_size(k->cache) + (k->cache == HR_DTYPE_I8 ? 4 : 0);
+    f->bytes = 2 * keys * (double)k->heads.kv * row + 2 * rows * (double)k->heads.query * dim * 4;
     f->ops = 4 * met * (double)k->heads.query * dim;
 }
 

@@ -106,10 +106,6 @@ static hr_status check_choice(const char *flag, const char *value, const char *f
 static hr_status check_choices(hr_args *a)
 {
     const hr_cli_command *c = &a->own;
-    const char *kv = a->options.kv_cache_dtype;
-    if (kv && strcmp(kv, "auto") && strcmp(kv, "float32") && strcmp(kv, "bfloat16"))
-        return hr_fail(HR_INVALID_ARGUMENT, "--kv-cache-dtype %s: it is auto, float32 or bfloat16",
-                       kv);
     HR_TRY(check_choice("--log-format", c->log_format, "text", "json"));
     HR_TRY(check_choice("--generation-config", c->generation_config, "auto", "vllm"));
     if (c->generation_config)

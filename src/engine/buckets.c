@@ -43,21 +43,33 @@ static hr_status create_buffer(hr_programs *p, hr_dtype dtype, hr_shape shape, h
     return hr_buffer_create(p->backend, &d, out);
 }
 
+/* The plane of the KV cache that a graph calls `name`, "k_cache.3"; NULL = it is none. */
+static hr_buffer *cache_buffer(const hr_programs *p, const char *name)
+{
+    hr_kv_plane plane[HR_KV_MAX_PLANES];
+    const hr_kv_spec *specs;
+    size_t layers;
+    hr_model_kv_specs(p->model, &specs, &layers);
+    hr_model_kv_planes(specs, &p->shapes.build, plane);
+    for (int i = 0; i < p->planes; i++) {
+        size_t n = strlen(plane[i].name);
+        long long layer;
+        if (strncmp(name, plane[i].name, n) || sscanf(name + n, ".%lld", &layer) != 1) continue;
+        return layer >= 0 && (size_t)layer < layers ? p->caches[layer * p->planes + i] : NULL;
+    }
+    return NULL;
+}
+
 /* A device buffer that several programs share, by the name it has in a graph; NULL = none. */
 static hr_buffer *shared_buffer(const hr_programs *p, const hr_ledger_row *r, const char *name)
 {
-    int layer;
-    char letter;
     if (!strcmp(name, "hidden")) return p->hidden[hr_buckets_find(&p->shapes.tokens, r->tokens)];
     if (!strcmp(name, "selected"))
         return p->selected[hr_buckets_find(&p->shapes.requests, r->requests)];
     if (!strcmp(name, "counts")) return p->counts;
     if (!strcmp(name, "allowed")) return p->allowed;
     if (!strcmp(name, "grammar")) return p->grammar;
-    if (sscanf(name, "%c_cache.%d", &letter, &layer) == 2 && layer >= 0 &&
-        (size_t)layer * 2 + 1 < p->n_caches)
-        return p->caches[layer * 2 + (letter == 'v')];
-    return NULL;
+    return cache_buffer(p, name);
 }
 
 static hr_status bind_input(hr_programs *p, hr_program_slot *s, size_t i, const hr_value *v)
@@ -223,17 +235,15 @@ void hr_programs_seal(hr_programs *p)
 static hr_status create_caches(hr_programs *p)
 {
     const hr_kv_spec *specs;
+    hr_kv_plane plane[HR_KV_MAX_PLANES];
     size_t layers;
     hr_model_kv_specs(p->model, &specs, &layers);
-    p->caches = hr_arena_array(&p->arena, layers * 2, sizeof *p->caches);
+    p->caches = hr_arena_array(&p->arena, layers * HR_KV_MAX_PLANES, sizeof *p->caches);
     if (!p->caches) return hr_fail(HR_RESOURCE_EXHAUSTED, "KV caches");
-    p->n_caches = layers * 2;
-    const hr_build_options *o = &p->shapes.build;
-    for (size_t i = 0; i < p->n_caches; i++) {
-        const hr_kv_spec *spec = &specs[i / 2];
-        HR_TRY(create_buffer(p, o->kv_dtype,
-                             HR_SHAPE(o->blocks, o->block_size, spec->heads, spec->head_dim),
-                             &p->caches[i]));
+    for (size_t l = 0; l < layers; l++) {
+        p->planes = hr_model_kv_planes(&specs[l], &p->shapes.build, plane);
+        for (int i = 0; i < p->planes; i++)
+            HR_TRY(create_buffer(p, plane[i].dtype, plane[i].shape, &p->caches[p->n_caches++]));
     }
     p->buffer_bytes = 0; /* the caches, which are counted apart, come first */
     return HR_OK;

@@ -56,8 +56,9 @@ struct hr_programs {
     hr_program_slot *tables;   /* [1]; likewise */
     hr_buffer **hidden;        /* [token buckets], activation [T,H] */
     hr_buffer **selected;      /* [request buckets], activation [R,H] */
-    hr_buffer **caches;        /* [2 × layers]: k, v of each layer */
+    hr_buffer **caches;        /* [layers × planes], hr_model_kv_planes of each layer */
     size_t n_caches;
+    int planes;
     hr_buffer *counts, *allowed, *grammar; /* the sampler's tables; NULL: it has none */
     size_t buffer_bytes;                   /* of every buffer but the KV caches */
     bool sealed;

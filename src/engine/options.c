@@ -11,14 +11,20 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* A dtype's name, or auto (NULL) for `otherwise`. */
-static hr_status choose_dtype(const char *flag, const char *name, hr_dtype otherwise, hr_dtype *out)
+/* A dtype's name, or auto (NULL) for `otherwise`; int8 where `codes` says so. */
+static hr_status choose_dtype(const char *flag, const char *name, hr_dtype otherwise, bool codes,
+                              hr_dtype *out)
 {
     *out = otherwise;
     if (!name || !strcmp(name, "auto")) return HR_OK;
-    *out = !strcmp(name, "float32") ? HR_DTYPE_F32 : HR_DTYPE_BF16;
-    if (*out == HR_DTYPE_F32 || !strcmp(name, "bfloat16")) return HR_OK;
-    return hr_fail(HR_INVALID_ARGUMENT, "%s %s: it is auto, bfloat16 or float32", flag, name);
+    *out = HR_DTYPE_F32;
+    if (!strcmp(name, "float32")) return HR_OK;
+    *out = HR_DTYPE_BF16;
+    if (!strcmp(name, "bfloat16")) return HR_OK;
+    *out = HR_DTYPE_I8;
+    if (codes && !strcmp(name, "int8")) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "%s %s: it is auto, bfloat16%s float32", flag, name,
+                   codes ? ", int8 or" : " or");
 }
 
 static hr_status resolve_dtype(hr_engine *e)
@@ -28,8 +34,8 @@ static hr_status resolve_dtype(hr_engine *e)
     bool blocks = hr_model_has_blocks(e->model), is_auto = !o->dtype || !strcmp(o->dtype, "auto");
     bool pjrt = e->device.kind == HR_DEVICE_PJRT;
     hr_dtype natural = pjrt && !blocks ? HR_DTYPE_BF16 : HR_DTYPE_F32;
-    HR_TRY(choose_dtype("--dtype", o->dtype, natural, &b->activation));
-    HR_TRY(choose_dtype("--kv-cache-dtype", o->kv_cache_dtype, b->activation, &b->kv_dtype));
+    HR_TRY(choose_dtype("--dtype", o->dtype, natural, false, &b->activation));
+    HR_TRY(choose_dtype("--kv-cache-dtype", o->kv_cache_dtype, b->activation, true, &b->kv_dtype));
     b->rows = is_auto && blocks ? HR_ROWS_INT8_32 : HR_ROWS_FLOAT;
     return HR_OK;
 }
@@ -264,11 +270,14 @@ hr_status hr_engine_resolve(hr_engine *e)
 size_t hr_engine_block_bytes(const hr_engine *e)
 {
     const hr_kv_spec *specs;
+    hr_kv_plane plane[HR_KV_MAX_PLANES];
+    hr_build_options one = e->shapes.build;
     size_t layers, bytes = 0;
+    one.blocks = 1;
     hr_model_kv_specs(e->model, &specs, &layers);
-    for (size_t i = 0; i < layers; i++)
-        bytes += (size_t)specs[i].heads * (size_t)specs[i].head_dim *
-                 (size_t)e->shapes.build.block_size * 2 * hr_dtype_size(e->shapes.build.kv_dtype);
+    for (size_t l = 0; l < layers; l++)
+        for (int i = hr_model_kv_planes(&specs[l], &one, plane) - 1; i >= 0; i--)
+            bytes += (size_t)hr_shape_count(plane[i].shape) * hr_dtype_size(plane[i].dtype);
     return bytes;
 }
 

@@ -24,7 +24,7 @@ typedef enum hr_activation {
     HR_ACT_RELU,
 } hr_activation;
 
-#define HR_NODE_MAX_IN    8
+#define HR_NODE_MAX_IN    9
 #define HR_PENALTIES_MORE 64 /* most columns of its operand `more` */
 #define HR_NODE_MAX_OUT   3
 
@@ -127,6 +127,7 @@ hr_value *hr_op_cast(hr_graph *g, hr_value *x, hr_dtype dtype);
 hr_value *hr_op_kv_write(hr_graph *g, hr_value *cache, hr_value *x, hr_value *slots);
 typedef struct hr_attention_inputs {
     hr_value *k_cache, *v_cache; /* [blocks,block,KV,D] */
+    hr_value *k_scale, *v_scale; /* f32 [blocks,block,KV,1] of i8 caches, NULL else */
     hr_value *block_tables;      /* i32 [B,W] */
     hr_value *query_starts;      /* i32 [B+1] */
     hr_value *seq_lens;          /* i32 [B]; 0 = no such request */

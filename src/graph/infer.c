@@ -87,8 +87,8 @@ static void quantised_results(hr_infer *m, int first, char letter)
     int32_t group = m->node->attrs.group;
     int64_t K = m->dim[(unsigned char)letter];
     char q[] = { 'T', letter, 0 };
-    hr_infer_require(m, group > 0 && (group == 32 || group == K) && K % group == 0,
-                     "group %d is neither 32 nor the row's %lld columns", group, (long long)K);
+    hr_infer_require(m, group > 0 && K % group == 0,
+                     "group %d does not divide the row's %lld columns", group, (long long)K);
     if (m->status) return;
     m->dim['G'] = K / group;
     hr_infer_result(m, first, HR_DTYPE_I8, q);
@@ -218,18 +218,30 @@ static void infer_reshape(hr_infer *m)
 
 static void infer_kv_write(hr_infer *m)
 {
-    const hr_value *cache = hr_infer_operand(m, 0, "cache", HR_SET_FLOAT, "bsND");
-    hr_infer_operand(m, 1, "x", HR_SET_FLOAT, "TND");
+    const hr_value *cache = hr_infer_operand(m, 0, "cache", HR_SET_FLOAT | HR_SET_I8, "bsND");
+    bool codes = cache && cache->dtype == HR_DTYPE_I8;
+    hr_infer_operand(m, 1, "x", codes ? HR_SET_I8 : HR_SET_FLOAT, "TND");
     hr_infer_operand(m, 2, "slots", HR_SET_I32, "T");
     if (cache) hr_infer_result_like(m, 0, cache->dtype, cache);
+}
+
+/* Keys or values, with their scales where they are codes. K: key/value heads. */
+static void infer_pages(hr_infer *m, int cache, const char *name, int scale, const char *scale_name)
+{
+    const hr_value *pages = hr_infer_operand(m, cache, name, HR_SET_FLOAT | HR_SET_I8, "bsKD");
+    bool codes = pages && pages->dtype == HR_DTYPE_I8;
+    m->dim['o'] = 1;
+    hr_infer_optional(m, scale, scale_name, HR_SET_F32, "bsKo");
+    hr_infer_require(m, codes == (m->node->in[scale] != NULL),
+                     "%s goes with i8 pages, and only with them", scale_name);
 }
 
 static void infer_attention(hr_infer *m)
 {
     const hr_attrs *a = &m->node->attrs;
     const hr_value *q = hr_infer_operand(m, 0, "q", HR_SET_FLOAT, "TND");
-    hr_infer_operand(m, 1, "k_cache", HR_SET_FLOAT, "bsKD"); /* K: key/value heads */
-    hr_infer_operand(m, 2, "v_cache", HR_SET_FLOAT, "bsKD");
+    infer_pages(m, 1, "k_cache", 7, "k_scale");
+    infer_pages(m, 2, "v_cache", 8, "v_scale");
     hr_infer_operand(m, 3, "block_tables", HR_SET_I32, "BW");
     hr_infer_operand(m, 4, "query_starts", HR_SET_I32, "S");
     hr_infer_operand(m, 5, "seq_lens", HR_SET_I32, "B");

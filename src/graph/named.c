@@ -133,7 +133,7 @@ hr_value *hr_op_attention(hr_graph *g, hr_value *q, const hr_attention_inputs *a
 {
     hr_attrs attrs = { .scale = a->scale, .window = a->window, .cap = a->cap };
     return NODE(g, HR_OP_attention, &attrs, q, a->k_cache, a->v_cache, a->block_tables,
-                a->query_starts, a->seq_lens, a->sink);
+                a->query_starts, a->seq_lens, a->sink, a->k_scale, a->v_scale);
 }
 
 hr_value *hr_op_gather_rows(hr_graph *g, hr_value *x, hr_value *rows)

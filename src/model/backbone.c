@@ -12,13 +12,34 @@ void hr_model_kv_specs(const hr_model *m, const hr_kv_spec **specs, size_t *laye
     *layers = (size_t)m->config.layers;
 }
 
-static hr_value *cache_input(hr_graph *g, const hr_build_options *opt, const hr_kv_spec *spec,
-                             const char *which, size_t layer, char name[32])
+int hr_model_kv_planes(const hr_kv_spec *spec, const hr_build_options *opt,
+                       hr_kv_plane out[HR_KV_MAX_PLANES])
 {
-    snprintf(name, 32, "%s.%zu", which, layer);
-    return hr_graph_input(g, name, opt->kv_dtype,
-                          HR_SHAPE(opt->blocks, opt->block_size, spec->heads, spec->head_dim),
-                          HR_LIVE_ALL);
+    hr_shape pages = HR_SHAPE(opt->blocks, opt->block_size, spec->heads, spec->head_dim);
+    hr_shape scales = HR_SHAPE(opt->blocks, opt->block_size, spec->heads, 1);
+    out[0] = (hr_kv_plane){ "k_cache", opt->kv_dtype, pages };
+    out[1] = (hr_kv_plane){ "v_cache", opt->kv_dtype, pages };
+    out[2] = (hr_kv_plane){ "k_scale", HR_DTYPE_F32, scales };
+    out[3] = (hr_kv_plane){ "v_scale", HR_DTYPE_F32, scales };
+    return opt->kv_dtype == HR_DTYPE_I8 ? 4 : 2;
+}
+
+/* The planes of all layers, layer by layer, as inputs; `names` likewise. Returns how many a layer
+ * has. */
+static int cache_inputs(hr_backbone *b, hr_value **inputs, char (*names)[32])
+{
+    hr_kv_plane plane[HR_KV_MAX_PLANES];
+    int n = 0;
+    for (int64_t l = 0; l < b->c->layers; l++) {
+        n = hr_model_kv_planes(&b->m->kv_specs[l], b->opt, plane);
+        for (int i = 0; i < n; i++) {
+            char *name = names[l * n + i];
+            snprintf(name, sizeof *names, "%s.%lld", plane[i].name, (long long)l);
+            inputs[l * n + i] =
+                hr_graph_input(b->g, name, plane[i].dtype, plane[i].shape, HR_LIVE_ALL);
+        }
+    }
+    return n;
 }
 
 /* What the first layer reads [T,H]: rows of the embedding, or rows that an encoder made. */
@@ -47,18 +68,15 @@ static void step_inputs(hr_backbone *b)
     b->seq_lens = hr_graph_input(g, "seq_lens", HR_DTYPE_I32, HR_SHAPE(o->requests), HR_LIVE_ALL);
 }
 
-/* h [T,H] through all layers. `caches`, 2 per layer: the inputs on entry, what continues them
+/* h [T,H] through all layers. `caches`, n per layer: the inputs on entry, what continues them
  * afterwards. */
-static hr_value *run_layers(hr_backbone *b, hr_value *h, hr_value **caches)
+static hr_value *run_layers(hr_backbone *b, hr_value *h, hr_value **caches, int n)
 {
     const hr_model *m = b->m;
     for (int64_t l = 0; l < b->c->layers; l++) {
-        b->k_cache = caches[2 * l];
-        b->v_cache = caches[2 * l + 1];
+        b->planes = caches + l * n;
         b->window = m->kv_specs[l].window;
         h = m->family->layer(b, &m->layers[l], h);
-        caches[2 * l] = b->k_cache;
-        caches[2 * l + 1] = b->v_cache;
     }
     return h;
 }
@@ -67,25 +85,20 @@ static hr_status build(hr_backbone *b)
 {
     const hr_model *m = b->m;
     const hr_config *c = b->c;
-    size_t layers = (size_t)c->layers;
-    char name[32];
+    size_t most = (size_t)c->layers * HR_KV_MAX_PLANES;
     hr_value *h = first_hidden(b);
     step_inputs(b);
-    hr_value **inputs = hr_arena_array(&b->g->arena, 4 * layers, sizeof *inputs);
-    if (!inputs) return hr_fail(HR_RESOURCE_EXHAUSTED, "cache inputs of the backbone");
-    hr_value **caches = inputs + 2 * layers;
-    for (size_t l = 0; l < layers; l++) {
-        inputs[2 * l] = cache_input(b->g, b->opt, &m->kv_specs[l], "k_cache", l, name);
-        inputs[2 * l + 1] = cache_input(b->g, b->opt, &m->kv_specs[l], "v_cache", l, name);
-    }
-    memcpy(caches, inputs, 2 * layers * sizeof *inputs);
+    hr_value **inputs = hr_arena_array(&b->g->arena, 2 * most, sizeof *inputs);
+    char(*names)[32] = hr_arena_array(&b->g->arena, most, sizeof *names);
+    if (!inputs || !names) return hr_fail(HR_RESOURCE_EXHAUSTED, "cache inputs of the backbone");
+    hr_value **caches = inputs + most;
+    int planes = cache_inputs(b, inputs, names);
+    size_t n = (size_t)c->layers * (size_t)planes;
+    memcpy(caches, inputs, n * sizeof *inputs);
     b->inv_freq = hr_graph_const(b->g, "inv_freq", c->rope.inv_freq, HR_SHAPE(c->rope.n_freq));
-    h = run_layers(b, h, caches);
+    h = run_layers(b, h, caches, planes);
     hr_graph_output(b->g, "hidden", hr_block_norm(b, h, m->final_norm));
-    for (size_t i = 0; i < 2 * layers; i++) {
-        snprintf(name, sizeof name, "%c_cache.%zu", i % 2 ? 'v' : 'k', i / 2);
-        hr_graph_output_donated(b->g, name, caches[i], inputs[i]);
-    }
+    for (size_t i = 0; i < n; i++) hr_graph_output_donated(b->g, names[i], caches[i], inputs[i]);
     return hr_graph_finish(b->g);
 }
 

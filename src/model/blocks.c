@@ -65,15 +65,34 @@ hr_value *hr_block_rope(hr_backbone *b, hr_value *x)
     return hr_op_rope(b->g, x, b->positions, b->inv_freq, b->c->rope.attention_factor);
 }
 
+/* x [T,KV,D] into plane i, in int8 as codes, and a scale for each token and head into plane i + 2.
+ */
+static void write_plane(hr_backbone *b, int i, hr_value *x)
+{
+    int64_t T = b->opt->tokens, heads = b->c->kv_heads, D = b->c->head_dim;
+    if (b->opt->kv_dtype == HR_DTYPE_I8) {
+        hr_value *scale;
+        x = hr_graph_reshape(b->g, x, HR_SHAPE(T, heads * D));
+        x = hr_op_quantise_rows(b->g, x, (int32_t)D, &scale);
+        x = hr_graph_reshape(b->g, x, HR_SHAPE(T, heads, D));
+        scale = hr_graph_reshape(b->g, scale, HR_SHAPE(T, heads, 1));
+        b->planes[i + 2] = hr_op_kv_write(b->g, b->planes[i + 2], scale, b->slots);
+    }
+    b->planes[i] = hr_op_kv_write(b->g, b->planes[i], x, b->slots);
+}
+
 hr_value *hr_block_attention(hr_backbone *b, hr_value *q, hr_value *k, hr_value *v)
 {
     const hr_config *c = b->c;
-    b->k_cache = hr_op_kv_write(b->g, b->k_cache, k, b->slots);
-    b->v_cache = hr_op_kv_write(b->g, b->v_cache, v, b->slots);
+    bool codes = b->opt->kv_dtype == HR_DTYPE_I8;
+    write_plane(b, 0, k);
+    write_plane(b, 1, v);
     hr_value *o = hr_op_attention(b->g, q,
                                   &(hr_attention_inputs){
-                                      .k_cache = b->k_cache,
-                                      .v_cache = b->v_cache,
+                                      .k_cache = b->planes[0],
+                                      .v_cache = b->planes[1],
+                                      .k_scale = codes ? b->planes[2] : NULL,
+                                      .v_scale = codes ? b->planes[3] : NULL,
                                       .block_tables = b->block_tables,
                                       .query_starts = b->query_starts,
                                       .seq_lens = b->seq_lens,

@@ -195,11 +195,23 @@ typedef struct hr_build_options {
 /* One entry per layer, borrowed from the model; of one device. kv dtype is opt's when built. */
 void hr_model_kv_specs(const hr_model *m, const hr_kv_spec **specs, size_t *layers);
 
+/* The tensors that hold a layer's keys and values: "k_cache" and "v_cache" [blocks,block,KV,D] of
+ * opt's kv_dtype, then, where that is int8, "k_scale" and "v_scale" f32 [blocks,block,KV,1]. */
+#define HR_KV_MAX_PLANES 4
+typedef struct hr_kv_plane {
+    const char *name; /* of an input of the backbone, before ".layer" */
+    hr_dtype dtype;
+    hr_shape shape;
+} hr_kv_plane;
+/* Returns how many: 2 or 4, the same for every layer of a build. */
+int hr_model_kv_planes(const hr_kv_spec *spec, const hr_build_options *opt,
+                       hr_kv_plane out[HR_KV_MAX_PLANES]);
+
 /* The backbone program. Inputs, in this order and with these names:
  *   ids i32 [T] (or embeddings [T,H]) live TOKENS · positions i32 [3,T] · slots i32 [T] live TOKENS
  *   block_tables i32 [B,W] · query_starts i32 [B+1] · seq_lens i32 [B]
- *   then per layer l: k_cache.l and v_cache.l [blocks,block,KV,D], donated
- * Outputs: "hidden" activation [T,H] (after the final norm), then k_cache.l, v_cache.l donated. */
+ *   then per layer l the planes of its cache: k_cache.l, v_cache.l …, donated
+ * Outputs: "hidden" activation [T,H] (after the final norm), then the same planes, donated. */
 HR_MUST_USE hr_status hr_model_build_backbone(const hr_model *m, const hr_build_options *opt,
                                               hr_graph **out);
 /* Appends the lm_head to a graph: hidden activation [R,H] → logits f32 [R,V] (softcap, logit scale

@@ -199,8 +199,9 @@ typedef struct hr_backbone {
     const hr_config *c; /* the model's local one */
     const hr_build_options *opt;
     hr_value *positions, *slots, *block_tables, *query_starts, *seq_lens, *inv_freq;
-    hr_value *k_cache, *v_cache; /* of the layer being built; replaced by what follows them */
-    int32_t window;              /* of the layer being built; 0 = all keys */
+    hr_value **planes; /* of the layer being built, in the order of hr_model_kv_planes; replaced by
+                          what follows them */
+    int32_t window;    /* of the layer being built; 0 = all keys */
     hr_value *quantised, *q8,
         *q8_scale;    /* the last rows quantised, for the linears that share them */
     int64_t q8_group; /* how many columns share a scale in them */

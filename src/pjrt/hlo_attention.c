@@ -102,13 +102,19 @@ static hr_hlo_value blocks_of_turn(attention *a, hr_hlo_value turn)
     return hr_hlo_gather(h, a->e->in[3], both);
 }
 
-/* f32 [T,keys,KV,D] of cache operand i. A block id out of range is clamped, and masked too. */
-static hr_hlo_value rows_of_turn(attention *a, int i, hr_hlo_value blocks)
+/* f32 [T,keys,KV,D] of cache operand i, whose codes have their scales in operand `scale`. A block
+ * id out of range is clamped, and masked too. */
+static hr_hlo_value rows_of_turn(attention *a, int i, int scale, hr_hlo_value blocks)
 {
     hr_hlo *h = a->e->h;
+    int64_t keys = a->few * a->block;
     hr_hlo_value rows = hr_hlo_gather(h, a->e->in[i], blocks);
-    rows = hr_hlo_reshape(h, rows, HR_HLO_SHAPE(F32, a->T, a->few * a->block, a->KV, a->D));
-    return hr_hlo_widen(h, rows, a->e->node->in[i]->dtype);
+    rows = hr_hlo_reshape(h, rows, HR_HLO_SHAPE(F32, a->T, keys, a->KV, a->D));
+    if (a->e->in[scale].id < 0) return hr_hlo_widen(h, rows, a->e->node->in[i]->dtype);
+    hr_hlo_value by = hr_hlo_gather(h, a->e->in[scale], blocks);
+    by = hr_hlo_reshape(h, by, HR_HLO_SHAPE(F32, a->T, keys, a->KV));
+    rows = hr_hlo_convert(h, rows, HR_HLO_F32);
+    return hr_hlo_binary(h, "multiply", rows, hr_hlo_along(h, by, rows.shape, 0));
 }
 
 /* i1 [T,keys]: which of the turn's keys each token sees. */
@@ -142,7 +148,7 @@ static hr_hlo_value scores_of_turn(attention *a, hr_hlo_value k, hr_hlo_value se
 static hr_hlo_value values_of_turn(attention *a, hr_hlo_value blocks, hr_hlo_value seen)
 {
     hr_hlo *h = a->e->h;
-    hr_hlo_value v = rows_of_turn(a, 2, blocks);
+    hr_hlo_value v = rows_of_turn(a, 2, 8, blocks);
     return hr_hlo_select(h, hr_hlo_along(h, seen, v.shape, 0), v, hr_hlo_splat_f(h, v.shape, 0));
 }
 
@@ -150,7 +156,7 @@ static void one_turn(hr_hlo *h, void *ctx, hr_hlo_value *carried)
 {
     attention *a = ctx;
     hr_hlo_value blocks = blocks_of_turn(a, carried[TURN]), seen = seen_keys(a, carried[TURN]);
-    hr_hlo_value s = scores_of_turn(a, rows_of_turn(a, 1, blocks), seen);
+    hr_hlo_value s = scores_of_turn(a, rows_of_turn(a, 1, 7, blocks), seen);
     hr_hlo_value most =
         hr_hlo_binary(h, "maximum", carried[MOST], hr_hlo_reduce(h, "maximum", s, 3));
     hr_hlo_value fade =
@@ -207,7 +213,7 @@ static hr_hlo_value plain(hr_hlo *h, hr_hlo_value x, hr_dtype d)
     return d == HR_DTYPE_F16 ? hr_hlo_bitcast(h, x, HR_HLO_F16) : x;
 }
 
-/* Operands and attributes are the op's, in its order; a sink is there or is not. */
+/* Operands and attributes are the op's, in its order; a sink and scales are there or are not. */
 static void call_kernel(hr_hlo_emit *e, const char *target)
 {
     const hr_attrs *a = &e->node->attrs;

@@ -218,7 +218,8 @@ hr_status hr_hlo_emit_kv_write(hr_hlo_emit *e)
     hr_hlo *h = e->h;
     hr_hlo_shape c = e->in[0].shape;
     hr_hlo_shape rows = { c.type, 3, { c.dim[0] * c.dim[1], c.dim[2], c.dim[3] } };
-    hr_hlo_value x = hr_hlo_round(h, hr_hlo_f32(e, 1), e->node->out[0]->dtype);
+    hr_dtype d = e->node->out[0]->dtype;
+    hr_hlo_value x = d == HR_DTYPE_I8 ? e->in[1] : hr_hlo_round(h, hr_hlo_f32(e, 1), d);
     hr_hlo_value y =
         hr_hlo_scatter(h, hr_hlo_reshape(h, e->in[0], rows), e->in[2], x, HR_HLO_SCATTER_SET);
     e->out[0] = hr_hlo_reshape(h, y, c);

@@ -18,6 +18,11 @@ hr_status hr_ref_kv_write(const hr_ref_args *a)
         if (slots[t] >= places)
             return hr_fail(HR_OUT_OF_RANGE, "kv_write: slot %d of %lld", slots[t],
                            (long long)places);
+        if (cache->dtype == HR_DTYPE_I8) {
+            memcpy((int8_t *)a->out[0] + slots[t] * row, (const int8_t *)a->in[1] + t * row,
+                   (size_t)row);
+            continue;
+        }
         for (int64_t i = 0; i < row; i++)
             hr_ref_put(cache->dtype, a->out[0], slots[t] * row + i,
                        hr_ref_get(x->dtype, a->in[1], t * row + i));
@@ -50,11 +55,21 @@ static hr_status key_at(const query *u, int64_t j, int64_t *at)
     return HR_OK;
 }
 
+/* Element d of the row of a cache at `at`: operand i, whose codes have their scales in operand
+ * `scale` [blocks,block,KV,1]. */
+static double cached(const query *u, int i, int scale, int64_t at, int64_t d)
+{
+    const hr_value *c = u->a->node->in[i];
+    const float *scales = u->a->in[scale];
+    double x = hr_ref_get(c->dtype, u->a->in[i], at + d);
+    return scales ? x * (double)scales[at / c->shape.dim[3]] : x;
+}
+
 /* Scores, capped; returns their maximum in *most. */
 static hr_status scores(const query *u, double *most)
 {
     const hr_node *n = u->a->node;
-    const hr_value *q = n->in[0], *k = n->in[1];
+    const hr_value *q = n->in[0];
     int64_t N = q->shape.dim[1], D = q->shape.dim[2];
     double cap = (double)n->attrs.cap;
     *most = -INFINITY;
@@ -64,7 +79,7 @@ static hr_status scores(const query *u, double *most)
         HR_TRY(key_at(u, j, &at));
         for (int64_t d = 0; d < D; d++)
             s += hr_ref_get(q->dtype, u->a->in[0], (u->t * N + u->n) * D + d) *
-                 hr_ref_get(k->dtype, u->a->in[1], at + d);
+                 cached(u, 1, 7, at, d);
         s *= (double)n->attrs.scale;
         u->score[j] = cap > 0 ? cap * tanh(s / cap) : s;
         *most = fmax(*most, u->score[j]);
@@ -76,7 +91,7 @@ static hr_status scores(const query *u, double *most)
 static hr_status attend(const query *u)
 {
     const hr_node *n = u->a->node;
-    const hr_value *v = n->in[2], *y = n->out[0];
+    const hr_value *y = n->out[0];
     const float *sink = u->a->in[6]; /* [N] or NULL */
     int64_t N = y->shape.dim[1], D = y->shape.dim[2];
     double most, sum = 0;
@@ -89,7 +104,7 @@ static hr_status attend(const query *u)
         for (int64_t j = u->first; j <= u->last; j++) {
             int64_t at;
             HR_TRY(key_at(u, j, &at));
-            acc += u->score[j] * hr_ref_get(v->dtype, u->a->in[2], at + d);
+            acc += u->score[j] * cached(u, 2, 8, at, d);
         }
         hr_ref_put(y->dtype, u->a->out[0], (u->t * N + u->n) * D + d, acc / sum);
     }

@@ -30,7 +30,8 @@ typedef hr_status (*hr_ref_fn)(const hr_ref_args *a);
 
 /* Rows of dim 0 that are real in this step: rows past it are neither read nor written. */
 int64_t hr_ref_rows(const hr_ref_args *a, const hr_value *v);
-/* Element i of a float array, and its rounding back: to f32, then to nearest even of the dtype. */
+/* Element i of an array of floats or of int8, and the rounding of one back to a float dtype: to
+ * f32, then to nearest even of the dtype. */
 double hr_ref_get(hr_dtype dtype, const void *data, int64_t i);
 void hr_ref_put(hr_dtype dtype, void *data, int64_t i, double x);
 /* Row `row` of a weight seen as [product, K]: its K numbers, dequantised (I8C: times its scale). */

@@ -13,6 +13,7 @@ int64_t hr_ref_rows(const hr_ref_args *a, const hr_value *v)
 double hr_ref_get(hr_dtype dtype, const void *data, int64_t i)
 {
     if (dtype == HR_DTYPE_F32) return (double)((const float *)data)[i];
+    if (dtype == HR_DTYPE_I8) return (double)((const int8_t *)data)[i];
     uint16_t h = ((const uint16_t *)data)[i];
     return (double)(dtype == HR_DTYPE_BF16 ? hr_bf16_to_f32(h) : hr_f16_to_f32(h));
 }

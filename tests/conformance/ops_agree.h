@@ -78,13 +78,19 @@ static double linear_size(const op_case *c, const double *w, int64_t t, int64_t 
     return sum;
 }
 
+/* The largest number of a cache of attention, whose codes have scales. */
+static double largest_cached(const op_case *c, int pages, int scale)
+{
+    return largest(&c->in[pages]) * (c->in[scale].kind ? largest(&c->in[scale]) : 1);
+}
+
 /* Error of any output of attention, in units of the roundoff, by the largest operands. */
 static double attention_noise(const ops_row *w, const op_case *c)
 {
     double D = (double)c->in[0].shape.dim[2], scale = (double)w->attrs.scale;
-    double s = scale * D * largest(&c->in[0]) * largest(&c->in[1]), keys = 61;
+    double s = scale * D * largest(&c->in[0]) * largest_cached(c, 1, 7), keys = 61;
     double score = 2 * (double)w->roundings * s + 4 * s + 8 * (double)w->attrs.cap;
-    return (score + 2 * keys + 16) * largest(&c->in[2]);
+    return (score + 2 * keys + 16) * largest_cached(c, 2, 8);
 }
 
 /* Result element e within its bound: u = 2^-24 per rounding of f32 arithmetic in any order

@@ -47,6 +47,7 @@ static void put_float(hr_dtype d, void *to, int64_t i, float x)
 double ops_float(hr_dtype d, const void *from, int64_t i)
 {
     if (d == HR_DTYPE_F32) return (double)((const float *)from)[i];
+    if (d == HR_DTYPE_I8) return (double)((const int8_t *)from)[i];
     uint16_t h = ((const uint16_t *)from)[i];
     return (double)(d == HR_DTYPE_BF16 ? hr_bf16_to_f32(h) : hr_f16_to_f32(h));
 }

@@ -234,7 +234,8 @@ def check_quantised(runner, x, x64, dtype, group):
 
 @every_leg
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("K,group", [(32, 32), (96, 32), (576, 32), (100, 100), (2048, 2048)])
+@pytest.mark.parametrize("K,group", [(32, 32), (96, 32), (576, 32), (100, 100), (2048, 2048),
+                                     (192, 64), (1100, 20), (3000, 1500)])
 def test_quantise_rows_is_exact(runner, rng, K, group, dtype):
     x, x64 = tensor(rng, (6, K), dtype, 3.0)
     x[2], x64[2] = 0, 0
@@ -466,6 +467,20 @@ def test_kv_write(runner, rng, dtype, cache_dtype):
     assert np.array_equal(decode(got, cache_dtype).reshape(-1, N, D), want)
 
 
+def test_kv_write_of_codes(runner, rng):
+    """The bytes, and a plane of scales beside them."""
+    blocks, block, N, D, T = 5, 4, 3, 20, 4
+    cache, x = (rng.integers(-127, 128, s, np.int8) for s in ((blocks, block, N, D), (T, N, D)))
+    slots = np.array([17, -1, 0, 9], np.int32)
+    planes = [(cache, x), (rng.random((blocks, block, N, 1), np.float32), rng.random((T, N, 1), np.float32))]
+    for cache, x in planes:
+        (got,) = runner.run("kv_write", [Input(cache), Input(x, live="tokens"),
+                                         Input(slots, live="tokens")], live={"tokens": T})
+        want = cache.reshape(-1, *x.shape[1:]).copy()
+        want[slots[[0, 2, 3]]] = x[[0, 2, 3]]
+        assert np.array_equal(got.reshape(want.shape), want)
+
+
 # ---- attention -----------------------------------------------------------------------------------
 
 
@@ -495,8 +510,18 @@ def attention_oracle(q, k, v, tables, starts, lens, scale, window=0, cap=0.0, si
     return y, noise
 
 
+def pages(rng, shape, dtype):
+    """(operand data, its values as float64, the operand of its scales)"""
+    if dtype != "i8":
+        return *tensor(rng, shape, dtype), None
+    codes = rng.integers(-127, 128, shape, np.int8)
+    scale = (rng.random((*shape[:-1], 1)) / 64).astype(np.float32)
+    return codes, codes * scale.astype(np.float64), Input(scale)
+
+
 @pytest.mark.parametrize("dtype,cache_dtype", [("f32", "f32"), ("f32", "bf16"), ("f32", "f16"),
-                                               ("bf16", "bf16"), ("f16", "f16")])
+                                               ("bf16", "bf16"), ("f16", "f16"), ("f32", "i8"),
+                                               ("bf16", "i8")])
 @pytest.mark.parametrize("N,KV,D,block", [(4, 2, 16, 8), (9, 3, 64, 16), (2, 2, 80, 4)])
 @pytest.mark.parametrize("kind", ["plain", "window", "cap", "sink"])
 def test_attention(runner, rng, N, KV, D, block, dtype, cache_dtype, kind):
@@ -505,8 +530,8 @@ def test_attention(runner, rng, N, KV, D, block, dtype, cache_dtype, kind):
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     T, W, blocks = 32, -(-100 // block), 60
     q, q64 = tensor(rng, (T, N, D), dtype)
-    k, k64 = tensor(rng, (blocks, block, KV, D), cache_dtype)
-    v, v64 = tensor(rng, (blocks, block, KV, D), cache_dtype)
+    (k, k64, k_scale), (v, v64, v_scale) = (pages(rng, (blocks, block, KV, D), cache_dtype)
+                                            for _ in range(2))
     tables = np.full((len(lens), W), -1, np.int32)
     free = list(rng.permutation(blocks))
     for b, n in enumerate(lens):
@@ -518,7 +543,8 @@ def test_attention(runner, rng, N, KV, D, block, dtype, cache_dtype, kind):
     attrs = {"scale": scale} | {k: v for k, v in options.items() if k != "sink"}
     operands = [Input(q, dtype, "tokens"), Input(k, cache_dtype), Input(v, cache_dtype),
                 Input(tables), Input(starts), Input(lens)]
-    operands += [Const(options["sink"])] if kind == "sink" else []
+    operands += [Const(options["sink"])] if kind == "sink" else [None]
+    operands += [k_scale, v_scale]
     (got,) = runner.run("attention", operands, attrs, {"tokens": int(starts[-1])})
     y, noise = attention_oracle(q64, k64, v64, tables, starts, lens, scale, **options)
     live = starts[-1]
@@ -563,6 +589,13 @@ def test_fused_gated_equals_its_parts(runner, rng, dtype):
 # ---- refusals -----------------------------------------------------------------------------------------
 
 
+def attention_of(cache, scale=False):
+    pages, scales = np.zeros((2, 4, 1, 8), cache), Input(np.zeros((2, 4, 1, 1), np.float32))
+    some = np.zeros(1, np.int32)
+    return [Input(np.zeros((3, 2, 8), np.float32)), Input(pages), Input(pages), Input(some[None]),
+            Input(np.array([0, 1], np.int32)), Input(some), None] + [scales] * (2 * scale)
+
+
 @pytest.mark.parametrize("op,operands,attrs,sentence", [
     ("add", [Input(np.zeros((2, 3), np.float32)), Input(np.zeros((2, 4), np.float32))], {},
      "add: a is f32 [2,3], b is f32 [2,4]"),
@@ -579,8 +612,16 @@ def test_fused_gated_equals_its_parts(runner, rng, dtype):
     ("quantise_rows", [Input(np.zeros((2, 48), np.float32))], {"group": 32}, "group 32"),
     ("top_n", [Input(np.zeros((2, 5), np.float32)), Input(np.zeros(2, np.int32))], {"n": 6},
      "n 6 is not in 1 to V"),
+    ("kv_write", [Input(np.zeros((2, 4, 1, 8), np.int8)), Input(np.zeros((3, 1, 8), np.float32)),
+                  Input(np.zeros(3, np.int32))], {},
+     "kv_write: x in.1 is f32 [3,1,8], a dtype that it does not take"),
+    ("attention", attention_of(np.int8), {"scale": 1.0},
+     "k_scale goes with i8 pages, and only with them"),
+    ("attention", attention_of(np.float32, scale=True), {"scale": 1.0},
+     "k_scale goes with i8 pages, and only with them"),
 ], ids=["add-shapes", "add-missing", "rms_norm-width", "linear-dtype", "linear-scales",
-        "quantise_rows-group", "top_n-n"])
+        "quantise_rows-group", "top_n-n", "kv_write-codes", "attention-no-scale",
+        "attention-float-scale"])
 def test_refusals_name_op_and_operand(runner, op, operands, attrs, sentence):
     with pytest.raises(OpError) as e:
         runner.run(op, operands, attrs)

@@ -13,7 +13,7 @@ SMALL = ["--max-num-seqs", 16, "--max-model-len", 512, *STEPS]
 WANT = ["--max-tokens", 24, "--ignore-eos", "--seed", 7, "--temperature", 0.9, "--logprobs", 4,
         "--prompt-logprobs", 3]
 #         flag, as recorded, largest relative step of a number
-DTYPES = [("bfloat16", "bf16", 2**-8)]
+DTYPES = [("bfloat16", "bf16", 2**-8), ("int8", "i8", 2**-7)]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,8 @@ def test_answers_are_their_own(model, dtype, name, step):
     alone = [run(model, [t], *kv)[0] for t in TEXTS]
     assert alone[0]["numerics"]["kv"] == name
     want = [essence(a) for a in alone]
-    for more in ([], ["--threads", 2, "--max-num-batched-tokens", 16], ["--block-size", 7]):
+    for more in ([], ["--threads", 2, "--max-num-batched-tokens", 16], ["--block-size", 7],
+                 ["--kv-cache-memory-bytes", "240K", "--max-model-len", 400]):
         assert [essence(a) for a in run(model, TEXTS, *kv, *more)] == want, more
     plain = run(model, TEXTS)
     assert plain[0]["numerics"]["kv"] == "f32"

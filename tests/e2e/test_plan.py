@@ -25,8 +25,9 @@ SMALL = ("--max-model-len", 512, "--max-num-seqs", 16, "--max-num-batched-tokens
 
 
 @pytest.mark.parametrize("flags", [SMALL, SMALL + ("--dtype", "float32"),
-                                   SMALL + ("--kv-cache-dtype", "bfloat16")],
-                         ids=["auto", "float32", "kv-bfloat16"])
+                                   SMALL + ("--kv-cache-dtype", "bfloat16"),
+                                   SMALL + ("--kv-cache-dtype", "int8")],
+                         ids=["auto", "float32", "kv-bfloat16", "kv-int8"])
 def test_plan_comes_true(smollm2, tmp_path, flags):
     p = plan(smollm2, *flags)
     manifest, stats = start(smollm2, tmp_path, *flags)
@@ -67,11 +68,12 @@ def test_auto_length_is_what_fits(smollm2):
 
 
 def test_the_cache_is_counted_in_its_dtype(smollm2):
-    """SmolLM2: 30 layers of 3 heads of 64, keys and values, blocks of 16 tokens."""
-    for dtype, name, size in ("float32", "f32", 4), ("bfloat16", "bf16", 2):
+    """SmolLM2: 30 layers of 3 heads of 64, keys and values, blocks of 16 tokens. Of int8, a head of a
+    token has a float32 scale as well."""
+    for dtype, name, head in ("float32", "f32", 4 * 64), ("bfloat16", "bf16", 2 * 64), ("int8", "i8", 68):
         p = plan(smollm2, "--kv-cache-dtype", dtype, "--kv-cache-memory-bytes", "100M",
                  "--max-model-len", 512)
-        assert p["kv_cache_dtype"] == name and p["block_bytes"] == 30 * 2 * 3 * 64 * 16 * size
+        assert p["kv_cache_dtype"] == name and p["block_bytes"] == 30 * 2 * 3 * 16 * head
         assert p["kv_blocks"] == 100 * 2**20 // p["block_bytes"]
 
 

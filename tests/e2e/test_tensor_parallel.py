@@ -69,6 +69,15 @@ def test_bfloat16(files):  # noqa: F811
     assert rms(ours - truth) <= 4 * rms(half - truth), (rms(ours - truth), rms(half - truth))
 
 
+def test_int8_cache(files):  # noqa: F811
+    """A head's scales are on its device: two devices round what one does."""
+    model, _, _ = files("hf", "llama")
+    kv = "--dtype", "float32", "--kv-cache-dtype", "int8"
+    whole = run(model, "pjrt", "--dtype", "float32")[0]
+    one, two = run(model, "pjrt", *kv)[0], run(model, "pjrt", *kv, *split(2))[0]
+    assert 0 < rms(one - two) < rms(one - whole) / 4
+
+
 @pytest.mark.skipif(bool(plugins.lacking("pjrt-newer")), reason=str(plugins.lacking("pjrt-newer")))
 def test_newer_plugin_and_kept_programs(files, tmp_path):  # noqa: F811
     """Programs for two devices come back from the cache, for two devices; one device's are others."""

@@ -104,6 +104,7 @@ static inline int bench_all(const char *only)
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
         bench_attention(HR_DTYPE_F32, asks[i][0], asks[i][1]);
         bench_attention(HR_DTYPE_BF16, asks[i][0], asks[i][1]);
+        bench_attention(HR_DTYPE_I8, asks[i][0], asks[i][1]);
     }
     return 0;
 }

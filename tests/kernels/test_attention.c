@@ -77,16 +77,24 @@ static void check_ways(const paged *p, const char *whole, hr_isa isa)
 
 /* ---- the definition -------------------------------------------------------------------------- */
 
-static double cached(hr_dtype d, float x)
+static double stored(hr_dtype d, float x)
 {
     char as[4];
     paged_put(d, as, 0, x);
     return ops_float(d, as, 0);
 }
 
+/* Number d of a row of keys or values, as the cache holds it. */
+static double cached(const paged *p, const float *row, int64_t d)
+{
+    if (p->cache != HR_DTYPE_I8) return stored(p->cache, row[d]);
+    float scale = paged_scale(row, p->s.D);
+    return (double)rintf(row[d] / scale) * (double)scale;
+}
+
 /* One query and head in double; *bound for f32 arithmetic: scores are off by their roundings (a
- * chain of 32 and its blocks, the scale, the cap), weights by that and the exponential, sums by a
- * chain of 64 keys and one step per chunk. */
+ * chain of 32 and its blocks, the scales, the cap), weights by that, the exponential and a scale,
+ * sums by a chain of 64 keys and one step per chunk. */
 static void define(const paged *p, int64_t t, int64_t n, double *y, double *bound)
 {
     int64_t D = p->s.D, KV = p->s.KV, head = n / (p->s.N / KV), first = 0;
@@ -96,13 +104,13 @@ static void define(const paged *p, int64_t t, int64_t n, double *y, double *boun
     for (int64_t j = first; j <= t; j++) {
         double dot = 0, size = 0;
         for (int64_t d = 0; d < D; d++) {
-            double x = cached(p->dtype, p->q[(t * p->s.N + n) * D + d]) *
-                       cached(p->cache, p->k[(j * KV + head) * D + d]);
+            double x = stored(p->dtype, p->q[(t * p->s.N + n) * D + d]) *
+                       cached(p, p->k + (j * KV + head) * D, d);
             dot += x;
             size += fabs(x);
         }
         s[j] = dot * (double)at->scale;
-        noise = fmax(noise, size * (double)at->scale * (34 + (double)D / 32));
+        noise = fmax(noise, size * (double)at->scale * (35 + (double)D / 32));
         if (at->cap > 0) s[j] = (double)at->cap * tanh(s[j] / (double)at->cap);
         most = fmax(most, s[j]);
     }
@@ -114,11 +122,11 @@ static void define(const paged *p, int64_t t, int64_t n, double *y, double *boun
         double size = 0;
         y[d] = 0;
         for (int64_t j = first; j <= t; j++) {
-            double v = cached(p->cache, p->v[(j * KV + head) * D + d]);
+            double v = cached(p, p->v + (j * KV + head) * D, d);
             y[d] += s[j] / sum * v;
             size += s[j] / sum * fabs(v);
         }
-        bound[d] = U * size * (2 * in_exp + 2 * (64 + 3 * chunks) + 4);
+        bound[d] = U * size * (2 * in_exp + 2 * (64 + 3 * chunks) + 5);
     }
     hr_free(s);
 }
@@ -181,10 +189,11 @@ static void check_shape(const paged_shape *s, hr_dtype dtype, hr_dtype cache, hr
 static void test_bits_are_a_tokens_own(void **state)
 {
     (void)state;
-    static const hr_dtype dtypes[][2] = { { HR_DTYPE_F32, HR_DTYPE_F32 },
-                                          { HR_DTYPE_F32, HR_DTYPE_F16 },
-                                          { HR_DTYPE_BF16, HR_DTYPE_BF16 },
-                                          { HR_DTYPE_F16, HR_DTYPE_F32 } };
+    static const hr_dtype dtypes[][2] = {
+        { HR_DTYPE_F32, HR_DTYPE_F32 },   { HR_DTYPE_F32, HR_DTYPE_F16 },
+        { HR_DTYPE_BF16, HR_DTYPE_BF16 }, { HR_DTYPE_F32, HR_DTYPE_I8 },
+        { HR_DTYPE_BF16, HR_DTYPE_I8 },   { HR_DTYPE_F16, HR_DTYPE_F32 }
+    };
     for (int isa = 0; isa < HR_ISA_COUNT; isa++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes && hr_isa_available((hr_isa)isa); i++)
             for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
@@ -210,12 +219,11 @@ static void test_long_context(void **state)
 }
 
 /* A NaN in one request's keys stays in that request. */
-static void test_nan_stays_at_home(void **state)
+static void check_nan(hr_dtype cache)
 {
-    (void)state;
     const paged_shape s = { .N = 2, .KV = 1, .D = 32, .block = 16, .length = 40 };
     paged p;
-    paged_make(&s, HR_DTYPE_F32, HR_DTYPE_F32, &p);
+    paged_make(&s, HR_DTYPE_F32, cache, &p);
     paged_fill(&p, 0, 40, 5);
     p.k[30 * 32 + 7] = NAN;
     const paged_ask asks[] = { { 10, 12 }, { 35, 36 }, { 28, 30 } };
@@ -231,6 +239,13 @@ static void test_nan_stays_at_home(void **state)
     }
     paged_step_free(&step);
     paged_free(&p);
+}
+
+static void test_nan_stays_at_home(void **state)
+{
+    (void)state;
+    check_nan(HR_DTYPE_F32);
+    check_nan(HR_DTYPE_I8);
 }
 
 int main(void)

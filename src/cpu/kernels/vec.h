@@ -40,20 +40,23 @@
 #endif
 
 /* ---- numbers of any float dtype --------------------------------------------------------------
- * `dtype` is a constant at every use after inlining; `i` counts elements. */
+ * `dtype` is a constant at every use after inlining; `i` counts elements. Codes, of I8, are only
+ * loaded. */
 
 V_INLINE vf v_load_any(hr_dtype dtype, const void *p, int64_t i)
 {
     if (dtype == HR_DTYPE_F32) return v_load((const float *)p + i);
     if (dtype == HR_DTYPE_F16) return v_load_f16((const uint16_t *)p + i);
+    if (dtype == HR_DTYPE_I8) return v_load_i8((const int8_t *)p + i);
     return v_load_bf16((const uint16_t *)p + i);
 }
 V_INLINE vf v_load_any_n(hr_dtype dtype, const void *p, int64_t i, int64_t n)
 {
     if (dtype == HR_DTYPE_F32) return v_load_n((const float *)p + i, n);
-    uint16_t half[V_LANES] = { 0 };
-    memcpy(half, (const uint16_t *)p + i, (size_t)n * 2);
-    return v_load_any(dtype, half, 0);
+    uint16_t part[V_LANES] = { 0 };
+    size_t size = dtype == HR_DTYPE_I8 ? 1 : 2;
+    memcpy(part, (const char *)p + (size_t)i * size, (size_t)n * size);
+    return v_load_any(dtype, part, 0);
 }
 /* Round to nearest even, NaN kept. */
 V_INLINE void v_store_any(hr_dtype dtype, void *p, int64_t i, vf x)

@@ -44,6 +44,11 @@ V_INLINE vf v_load_bf16(const uint16_t *p)
     __m256i w = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(w, 16));
 }
+V_INLINE vf v_load_i8(const int8_t *p)
+{
+    __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)p);
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b));
+}
 V_INLINE void v_store(float *p, vf x)
 {
     _mm256_storeu_ps(p, x);

@@ -42,6 +42,11 @@ V_INLINE vf v_load_bf16(const uint16_t *p)
     __m512i w = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
 }
+V_INLINE vf v_load_i8(const int8_t *p)
+{
+    __m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+}
 V_INLINE void v_store(float *p, vf x)
 {
     _mm512_storeu_ps(p, x);

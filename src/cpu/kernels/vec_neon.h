@@ -40,6 +40,11 @@ V_INLINE vf v_load_bf16(const uint16_t *p)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
 }
+V_INLINE vf v_load_i8(const int8_t *p)
+{
+    int8_t four[8] = { p[0], p[1], p[2], p[3] };
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vld1_s8(four)))));
+}
 V_INLINE void v_store(float *p, vf x)
 {
     vst1q_f32(p, x);

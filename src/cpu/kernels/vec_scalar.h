@@ -30,6 +30,10 @@ V_INLINE vf v_load_bf16(const uint16_t *p)
 {
     return hr_bf16_to_f32(*p);
 }
+V_INLINE vf v_load_i8(const int8_t *p)
+{
+    return (vf)*p;
+}
 V_INLINE void v_store(float *p, vf x)
 {
     *p = x;

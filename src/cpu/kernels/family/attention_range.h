@@ -2,7 +2,8 @@
  *
  * Keys pass in chunks of 64 at absolute positions with the online softmax of Milakov and
  * Gimelshein (arXiv 1805.02867): per row a running maximum, a running denominator, and the
- * weighted sum of values, all rescaled when the maximum grows. */
+ * weighted sum of values, all rescaled when the maximum grows. Codes of a cache in int8 are
+ * multiplied as they are: a key's scale joins its scores, a value's its weights. */
 #ifndef HEADRACE_CPU_KERNELS_FAMILY_ATTENTION_RANGE_H
 #define HEADRACE_CPU_KERNELS_FAMILY_ATTENTION_RANGE_H
 
@@ -72,7 +73,10 @@ static void find_keys(tile *x, int64_t base, int64_t first, int64_t last)
     int64_t W = n->in[3]->shape.dim[1], KV = c.dim[2];
     const int32_t *table = (const int32_t *)x->a->in[3] + x->request * W;
     size_t k_size = hr_dtype_size(n->in[1]->dtype), v_size = hr_dtype_size(n->in[2]->dtype);
+    const float *k_scale = x->a->in[7], *v_scale = x->a->in[8]; /* [blocks,block,KV] or NULL */
     memset(x->k.row, 0, sizeof x->k.row);
+    if (k_scale) memset(x->k.scale, 0, sizeof x->k.scale);
+    if (v_scale) memset(x->v.scale, 0, sizeof x->v.scale);
     x->k.first = x->v.first = first;
     x->k.last = x->v.last = last;
     int64_t entry = (base + first) / c.dim[1], offset = (base + first) % c.dim[1];
@@ -83,6 +87,9 @@ static void find_keys(tile *x, int64_t base, int64_t first, int64_t last)
         const char *k = (const char *)x->a->in[1] + (size_t)at * k_size;
         const char *v = (const char *)x->a->in[2] + (size_t)at * v_size;
         for (; offset < c.dim[1] && j < last; offset++, j++) {
+            int64_t place = (id * c.dim[1] + offset) * KV + x->head;
+            if (k_scale) x->k.scale[j] = k_scale[place];
+            if (v_scale) x->v.scale[j] = v_scale[place];
             x->k.row[j] = k;
             x->v.row[j] = v;
             k += (size_t)step * k_size;
@@ -98,6 +105,7 @@ static void score_chunk(tile *x)
         int64_t n = x->D - d < DIM_BLOCK ? x->D - d : DIM_BLOCK;
         if (x->k.dtype == HR_DTYPE_F32) load_transposed(HR_DTYPE_F32, &x->k, d, n, x->t);
         else if (x->k.dtype == HR_DTYPE_BF16) load_transposed(HR_DTYPE_BF16, &x->k, d, n, x->t);
+        else if (x->k.dtype == HR_DTYPE_I8) load_transposed(HR_DTYPE_I8, &x->k, d, n, x->t);
         else load_transposed(HR_DTYPE_F16, &x->k, d, n, x->t);
         score_all(&x->k, rows_of(x), x->q + d, x->D, x->t, n, x->s, d == 0);
     }
@@ -114,13 +122,14 @@ V_INLINE vm seen(int64_t j, int64_t first, int64_t last)
 }
 
 /* Scores of one row that sees keys [first, last) to weights; sum and maximum are carried on. alpha
- * is left as the exponent of the factor. */
+ * is left as the factor of what the row has so far. */
 V_INLINE void weigh_row(tile *x, int64_t r, int64_t first, int64_t last, float cap)
 {
     float *s = x->s + r * CHUNK;
     vf high = v_set1(-INFINITY), total = v_set1(0.0f);
     for (int64_t j = 0; j < CHUNK; j += V_LANES) {
         vf v = v_load(s + j);
+        if (x->k.dtype == HR_DTYPE_I8) v = v_mul(v, v_load(x->k.scale + j));
         if (cap > 0) v = v_mul(v_set1(cap), v_tanh(v_div(v, v_set1(cap))));
         v = v_select(seen(j, first, last), v, v_set1(-INFINITY));
         high = v_max(v, high);
@@ -130,8 +139,11 @@ V_INLINE void weigh_row(tile *x, int64_t r, int64_t first, int64_t last, float c
     most = most > before ? most : before;
     for (int64_t j = 0; j < CHUNK; j += V_LANES) {
         vf p = v_exp(v_sub(v_load(s + j), v_set1(most)));
-        p = v_select(seen(j, first, last), p, v_set1(0.0f));
+        vm in = seen(j, first, last);
+        p = v_select(in, p, v_set1(0.0f));
         total = v_add(total, p);
+        if (x->v.dtype == HR_DTYPE_I8)
+            p = v_select(in, v_mul(p, v_load(x->v.scale + j)), v_set1(0.0f));
         v_store(s + j, p);
     }
     float alpha[V_LANES];
@@ -183,6 +195,10 @@ static void mix_f16(tile *x)
 {
     mix_all(HR_DTYPE_F16, &x->v, rows_of(x), x->D, x->s, x->alpha, x->now.o, x->D);
 }
+static void mix_i8(tile *x)
+{
+    mix_all(HR_DTYPE_I8, &x->v, rows_of(x), x->D, x->s, x->alpha, x->now.o, x->D);
+}
 
 /* o = o · alpha + weights · values. f32 values are read where they lie; so are others when few rows
  * share them, for more they are converted once. */
@@ -192,6 +208,7 @@ static void mix_chunk(tile *x)
     if (d == HR_DTYPE_F32 || rows_of(x) <= 2 * MOST_ROWS) {
         if (d == HR_DTYPE_F32) mix_f32(x, &x->v, 0, x->D);
         else if (d == HR_DTYPE_BF16) mix_bf16(x);
+        else if (d == HR_DTYPE_I8) mix_i8(x);
         else mix_f16(x);
         return;
     }
@@ -199,6 +216,7 @@ static void mix_chunk(tile *x)
     for (int64_t at = 0; at < x->D; at += SLICE) {
         int64_t n = x->D - at < SLICE ? x->D - at : SLICE;
         if (d == HR_DTYPE_BF16) convert_values(HR_DTYPE_BF16, x, at, n, &slice);
+        else if (d == HR_DTYPE_I8) convert_values(HR_DTYPE_I8, x, at, n, &slice);
         else convert_values(HR_DTYPE_F16, x, at, n, &slice);
         mix_f32(x, &slice, at, n);
     }

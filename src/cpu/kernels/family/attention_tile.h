@@ -23,6 +23,7 @@ typedef struct keys {
     hr_dtype dtype;
     int64_t first, last;
     const char *row[CHUNK]; /* NULL outside [first, last) */
+    float scale[CHUNK];     /* of codes; 0 outside [first, last) */
 } keys;
 
 /* Dims [d, d + n) of all keys of the chunk as t [n][CHUNK] in f32; zeros where there is no key. */

@@ -3,15 +3,15 @@
  *
  * A row is produced piece by piece into a buffer that stays in L1; the piece's maker is inlined as
  * a constant function, so that a fused kernel is the unfused formulas in sequence and equals them
- * to the bit. With a group of 32 a row passes once; with one scale per row it is made twice, for
- * its largest magnitude and for its codes, which is cheaper than a buffer of unbounded length.
+ * to the bit. Groups that fit the buffer pass once; a longer one is made twice, for its largest
+ * magnitude and for its codes, which is cheaper than a buffer of unbounded length.
  * The definition: scale = largest magnitude / 127 (f32), 1 where that is zero, NaN where a number
  * is not finite (then codes are 0, so that what is computed from them is NaN too);
  * code = x / scale, nearest even, within ±127. Every instruction set gives the same bits. */
 #include "cpu/kernels/family/activate.h"
 #include "cpu/kernels/family/norm.h"
 
-enum { PIECE = 1024 }; /* columns; a multiple of every group of 32 and of V_LANES */
+enum { PIECE = 1024 }; /* columns; a multiple of V_LANES */
 
 typedef struct row_job {
     const hr_kernel_args *a;
@@ -111,35 +111,44 @@ V_INLINE void encode(const float *x, int64_t n, float scale, int8_t *q)
     }
 }
 
+/* One group, columns [at, at + group), that is longer than the buffer. */
+V_INLINE void quantise_long(maker make, hr_dtype d, const row_job *j, int64_t at, float *buffer,
+                            int8_t *q, float *scale)
+{
+    int64_t end = at + j->a->node->attrs.group;
+    extent e = { v_set1(0.0f), v_set1(0.0f) };
+    for (int64_t k = at; k < end; k += PIECE) {
+        int64_t n = end - k < PIECE ? end - k : PIECE;
+        make(d, j, k, n, buffer);
+        widen(&e, buffer, n);
+    }
+    *scale = scale_of(&e);
+    for (int64_t k = at; k < end; k += PIECE) {
+        int64_t n = end - k < PIECE ? end - k : PIECE;
+        make(d, j, k, n, buffer);
+        encode(buffer, n, *scale, q + k);
+    }
+}
+
 /* One row to codes q [K] and scales [K/group]. */
 V_INLINE void quantise_row(maker make, hr_dtype d, const row_job *j, int8_t *q, float *scale)
 {
     _Alignas(64) float buffer[PIECE];
     int64_t group = j->a->node->attrs.group, K = j->K;
-    if (group < K) {
-        for (int64_t k = 0; k < K; k += PIECE) {
-            int64_t n = K - k < PIECE ? K - k : PIECE;
-            make(d, j, k, n, buffer);
-            for (int64_t g = 0; g < n; g += 32) {
-                extent e = { v_set1(0.0f), v_set1(0.0f) };
-                widen(&e, buffer + g, 32);
-                scale[(k + g) / 32] = scale_of(&e);
-                encode(buffer + g, 32, scale[(k + g) / 32], q + k + g);
-            }
-        }
+    if (group > PIECE) {
+        for (int64_t k = 0; k < K; k += group) quantise_long(make, d, j, k, buffer, q, scale++);
         return;
     }
-    extent e = { v_set1(0.0f), v_set1(0.0f) };
-    for (int64_t k = 0; k < K; k += PIECE) {
-        int64_t n = K - k < PIECE ? K - k : PIECE;
+    int64_t step = PIECE / group * group;
+    for (int64_t k = 0; k < K; k += step) {
+        int64_t n = K - k < step ? K - k : step;
         make(d, j, k, n, buffer);
-        widen(&e, buffer, n);
-    }
-    scale[0] = scale_of(&e);
-    for (int64_t k = 0; k < K; k += PIECE) {
-        int64_t n = K - k < PIECE ? K - k : PIECE;
-        if (K > PIECE) make(d, j, k, n, buffer); /* else it is still there */
-        encode(buffer, n, scale[0], q + k);
+        for (int64_t g = 0; g < n; g += group, scale++) {
+            extent e = { v_set1(0.0f), v_set1(0.0f) };
+            widen(&e, buffer + g, group);
+            *scale = scale_of(&e);
+            encode(buffer + g, group, *scale, q + k + g);
+        }
     }
 }
 

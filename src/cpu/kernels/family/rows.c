@@ -24,10 +24,21 @@ V_INLINE void write_items(hr_dtype in, hr_dtype out, const hr_kernel_args *a, in
 
 V_INLINE void write_from(hr_dtype in, const hr_kernel_args *a, int64_t from, int64_t to)
 {
-    hr_dtype out = a->node->in[0]->dtype;
+    hr_dtype out = a->node->out[0]->dtype;
     if (out == HR_DTYPE_F32) write_items(in, HR_DTYPE_F32, a, from, to);
     else if (out == HR_DTYPE_BF16) write_items(in, HR_DTYPE_BF16, a, from, to);
     else write_items(in, HR_DTYPE_F16, a, from, to);
+}
+
+static void copy_codes(const hr_kernel_args *a, int64_t from, int64_t to)
+{
+    const hr_shape cache = a->node->in[0]->shape;
+    const int32_t *slots = a->in[2];
+    int64_t row = cache.dim[2] * cache.dim[3], places = cache.dim[0] * cache.dim[1];
+    for (int64_t t = from; t < to; t++)
+        if (slots[t] >= 0 && slots[t] < places)
+            memcpy((int8_t *)a->out[0] + slots[t] * row, (const int8_t *)a->in[1] + t * row,
+                   (size_t)row);
 }
 
 void HR_KERNEL(kv_write)(const hr_kernel_args *a, int64_t from, int64_t to)
@@ -35,6 +46,7 @@ void HR_KERNEL(kv_write)(const hr_kernel_args *a, int64_t from, int64_t to)
     hr_dtype d = a->node->in[1]->dtype;
     if (d == HR_DTYPE_F32) write_from(HR_DTYPE_F32, a, from, to);
     else if (d == HR_DTYPE_BF16) write_from(HR_DTYPE_BF16, a, from, to);
+    else if (d == HR_DTYPE_I8) copy_codes(a, from, to);
     else write_from(HR_DTYPE_F16, a, from, to);
 }
 
