@@ -32,6 +32,7 @@ typedef struct hr_bench_peaks {
     size_t read_bytes[HR_BENCH_READS];               /* falling */
     double read[HR_ISA_COUNT][HR_BENCH_READS][2][2]; /* GB/s, [.][.][plain, streams][.] */
     double ops[HR_ISA_COUNT][HR_BENCH_OPS][2];       /* Gop/s */
+    double barrier_us; /* of a run of the pool with nothing to do; 0 = one thread has none */
 } hr_bench_peaks;
 
 /* p->threads and p->isa are set; `largest` bytes at least 1 MiB. */

@@ -5,6 +5,7 @@
  * read it, in huge pages as weights are. A peak is the best of several rounds: whoever shares the
  * machine can only take away. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -127,6 +128,37 @@ static void measure_all(hr_bench_peaks *p, hr_pool *one, hr_pool *all, uint8_t *
     }
 }
 
+/* ---- the barrier ----------------------------------------------------------------------------- */
+
+static void nothing(void *ctx, int worker, int64_t from, int64_t to)
+{
+    (void)ctx;
+    (void)worker;
+    (void)from;
+    (void)to;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* What a step of a plan costs beside its work: an item for each thread, and the wait for all. The
+ * median, since one wait for a core that somebody else has is as long as thousands. */
+static double measure_barrier(hr_pool *pool)
+{
+    enum { RUNS = 2001, BATCH = 20 };
+    static double took[RUNS];
+    for (int i = 0; i < RUNS; i++) {
+        double start = hr_now_s();
+        for (int k = 0; k < BATCH; k++) hr_pool_run(pool, nothing, NULL, hr_pool_threads(pool), 1);
+        took[i] = (hr_now_s() - start) * 1e6 / BATCH;
+    }
+    qsort(took, RUNS, sizeof *took, ascending);
+    return took[RUNS / 2];
+}
+
 hr_status hr_bench_peaks_measure(hr_bench_peaks *p, const hr_bench_machine *m, size_t largest)
 {
     hr_pool *one = NULL, *all = NULL;
@@ -141,6 +173,7 @@ hr_status hr_bench_peaks_measure(hr_bench_peaks *p, const hr_bench_machine *m, s
     if (!st) st = hr_pool_create(1, &one);
     if (!st) st = hr_pool_create(p->threads, &all);
     if (!st) measure_all(p, one, all, buffer, bytes);
+    if (!st && p->threads > 1) p->barrier_us = measure_barrier(all);
     hr_pool_destroy(all);
     hr_pool_destroy(one);
     hr_free(buffer);
@@ -218,6 +251,9 @@ void hr_bench_peaks_table(const hr_bench_peaks *p, hr_buf *out)
         }
         hr_buf_add_c(out, "\n");
     }
+    if (p->threads > 1)
+        hr_buf_printf(out, "%-24s%20.2f us, %d threads, median\n", "barrier", p->barrier_us,
+                      p->threads);
 }
 
 static void add_json_read(const hr_bench_peaks *p, int isa, size_t s, hr_json_writer *w)
@@ -261,5 +297,8 @@ void hr_bench_peaks_json(const hr_bench_peaks *p, hr_json_writer *w)
             add_json_ops(p, isa, k, w);
     hr_json_end_array(w);
     hr_json_add_f64(w, "memory_gb_s", hr_bench_peaks_memory(p));
+    hr_json_key(w, HR_STR("barrier_us"));
+    if (p->threads > 1) hr_json_f64(w, p->barrier_us);
+    else hr_json_null(w);
     hr_json_end_object(w);
 }

@@ -765,6 +765,7 @@ def check_peaks(peaks, isas):
     assert [(f["isa"], f["bytes"], f["threads"]) for f in peaks["read"]] == [
         (isa, mib << 20, threads) for isa in isas for mib in (2, 1) for threads in (1, 2)]
     largest = [f for f in peaks["read"] if f["bytes"] == 2 << 20]
+    assert peaks["barrier_us"] > 0
     assert peaks["memory_gb_s"] == max(f[k] for f in largest for k in ("plain_gb_s", "streams_gb_s"))
     ops = {(f["isa"], f["what"], f["threads"]): f["gop_s"] for f in peaks["arithmetic"]}
     assert min(ops.values()) > 0 and len(ops) == len(peaks["arithmetic"])
