@@ -165,4 +165,17 @@ void hr_bench_kernels_init(hr_bench_kernels_options *o);
 HR_MUST_USE hr_status hr_bench_kernels(const hr_bench_kernels_options *o, hr_buf *text,
                                        hr_buf *json);
 
+/* ---- bench tokenizer ------------------------------------------------------------------------- */
+
+typedef struct hr_bench_tokenizer_options {
+    const hr_tokenizer *tokenizer; /* borrowed */
+    double open_s;                 /* seconds that opening it took */
+    hr_str lines;                  /* the texts, a JSON string a line */
+    int64_t num_runs;              /* 1 or more: runs over all texts */
+} hr_bench_tokenizer_options;
+
+/* Megabytes and tokens per second, and a digest of the ids as int32. */
+HR_MUST_USE hr_status hr_bench_tokenizer(const hr_bench_tokenizer_options *o, hr_buf *text,
+                                         hr_buf *json);
+
 #endif

@@ -261,6 +261,7 @@ hr_status hr_args_parse(int argc, char **argv, unsigned command, const char *pro
     hr_bench_kernels_init(&out->bench.kernels);
     hr_eval_gsm8k_init(&out->eval.gsm8k);
     out->eval.top = 256;
+    out->bench.encode.num_runs = 5;
     const char *check = getenv("HEADRACE_CHECK_RECOMPILATION");
     if (!check) check = getenv("VLLM_XLA_CHECK_RECOMPILATION");
     out->options.check_recompilation = check && !strcmp(check, "1");

@@ -32,6 +32,7 @@ enum {
     HR_CLI_EVAL_KL = 1 << 21,
     HR_CLI_EVAL_GSM8K = 1 << 22,
     HR_CLI_QUANTIZE = 1 << 23,
+    HR_CLI_BENCH_TOKENIZER = 65536,
 };
 
 typedef enum hr_cli_flag_kind {
@@ -95,10 +96,11 @@ typedef struct hr_cli_bench {
     hr_bench_engine_options engine;
     hr_bench_sampler_options sampler;
     hr_bench_kernels_options kernels;
+    hr_bench_tokenizer_options encode;
     hr_cli_list headers, goodput;                       /* of const char * */
     hr_cli_list hidden_sizes, vocab_sizes, batch_sizes; /* of int64_t */
     hr_cli_list rows, contexts;                         /* of int64_t */
-    const char *tokenizer, *result_dir, *result_filename, *from_result, *output_json;
+    const char *tokenizer, *texts, *result_dir, *result_filename, *from_result, *output_json;
     int save_result, no_progress, one_run;
 } hr_cli_bench;
 

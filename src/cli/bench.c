@@ -277,3 +277,20 @@ int hr_cli_bench_kernels(hr_args *a)
     o->context = &shown;
     return hr_cli_finish(a, hr_bench_kernels(o, &text, &json), &text, &json);
 }
+
+/* ---- bench tokenizer ------------------------------------------------------------------------- */
+
+int hr_cli_bench_tokenizer(hr_args *a)
+{
+    hr_bench_tokenizer_options *o = &a->bench.encode;
+    hr_buf text = { 0 }, json = { 0 };
+    hr_tokenizer *t = NULL;
+    double from = hr_now_s();
+    hr_status st = hr_cli_load_tokenizer(a->model, &t);
+    o->tokenizer = t;
+    o->open_s = hr_now_s() - from;
+    if (!st) st = hr_args_slurp(&a->arena, a->bench.texts, &o->lines);
+    if (!st) st = hr_bench_tokenizer(o, &text, &json);
+    hr_tokenizer_destroy(t);
+    return hr_cli_finish(a, st, &text, &json);
+}

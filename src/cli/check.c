@@ -252,6 +252,15 @@ static hr_status check_eval(const hr_args *a)
     return a->command == HR_CLI_EVAL_KL ? check_reference(a) : HR_OK;
 }
 
+static hr_status check_bench_tokenizer(const hr_args *a)
+{
+    if (!a->model)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "which tokenizer? headrace bench tokenizer MODEL|tokenizer.json …");
+    if (!a->bench.texts) return hr_fail(HR_INVALID_ARGUMENT, "which texts? --texts FILE");
+    return HR_OK;
+}
+
 hr_status hr_args_check(hr_args *a)
 {
     HR_TRY(check_log_level(a));
@@ -270,6 +279,7 @@ hr_status hr_args_check(hr_args *a)
         return hr_fail(HR_INVALID_ARGUMENT, "'%s': bench sampler takes no model", a->model);
     if (a->command == HR_CLI_BENCH_KERNELS && a->model)
         return hr_fail(HR_INVALID_ARGUMENT, "'%s': bench kernels takes no model", a->model);
+    if (a->command == HR_CLI_BENCH_TOKENIZER) HR_TRY(check_bench_tokenizer(a));
     if (a->command & (HR_CLI_CHAT | HR_CLI_COMPLETE)) HR_TRY(check_client(a));
     if (a->command == HR_CLI_QUANTIZE) HR_TRY(check_quantize(a));
     if (a->command & (HR_CLI_EVAL_PERPLEXITY | HR_CLI_EVAL_KL | HR_CLI_EVAL_GSM8K))

@@ -23,6 +23,7 @@ int hr_cli_quantize(hr_args *a);
 int hr_cli_eval_perplexity(hr_args *a);
 int hr_cli_eval_kl(hr_args *a);
 int hr_cli_eval_gsm8k(hr_args *a);
+int hr_cli_bench_tokenizer(hr_args *a);
 int hr_cli_chat(hr_args *a);
 int hr_cli_complete(hr_args *a);
 /* The sampling flags typed, as members of a request's JSON: "\"top_k\":5,\"ignore_eos\":true". */

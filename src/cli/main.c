@@ -139,6 +139,11 @@ static const command commands[] = {
       "[flags]\n\n"
       "Greedy answers to GSM8K's questions, with lm-evaluation-harness's prompt, filters and "
       "standard error.\nThe data: github.com/openai/grade-school-math, MIT licence.\n\n" },
+    { "bench tokenizer", HR_CLI_BENCH_TOKENIZER, hr_cli_bench_tokenizer,
+      "how fast texts become token ids",
+      "usage: headrace bench tokenizer MODEL|tokenizer.json --texts FILE [flags]\n\n"
+      "FILE has a JSON string a line. Every run encodes all of them, one after the other on one "
+      "thread,\nwith nothing remembered from the run before.\n\n" },
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

@@ -12,6 +12,8 @@
 #include "base/utf8.h"
 
 #define EMPTY UINT64_MAX
+/* Bytes of words that are merged without a heap. */
+#define FEW 64
 
 /* ---- the table of merges ----------------------------------------------------------------------
  */
@@ -35,6 +37,14 @@ static const hr_merge *find_merge(const hr_bpe *b, int32_t left, int32_t right)
 {
     const hr_merge *m = &b->merges[merge_slot(b, make_pair(left, right))];
     return m->pair == EMPTY ? NULL : m;
+}
+
+/* The rank of their merge, UINT32_MAX where there is none; *into is what they become. */
+static uint32_t rank_of(const hr_bpe *b, int32_t left, int32_t right, int32_t *into)
+{
+    const hr_merge *m = &b->merges[merge_slot(b, make_pair(left, right))];
+    *into = m->id;
+    return m->pair == EMPTY ? UINT32_MAX : m->rank;
 }
 
 hr_status hr_bpe_init_merges(hr_bpe *b, size_t n)
@@ -71,6 +81,8 @@ hr_status hr_bpe_add_merge(hr_bpe *b, hr_str left, hr_str right)
     hr_status st = id < 0 ? unknown_token((hr_str){ joined, n }) : HR_OK;
     if (joined != small) hr_free(joined);
     if (st) return st;
+    /* a pair could then come back, and a heap's stale candidate with it */
+    b->empty_parts = b->empty_parts || !left.n || !right.n;
     uint64_t pair = make_pair(l, r);
     b->merges[merge_slot(b, pair)] = (hr_merge){ .pair = pair, .rank = (uint32_t)b->n++, .id = id };
     return HR_OK;
@@ -87,13 +99,13 @@ hr_status hr_bpe_find_bytes(hr_bpe *b)
     return HR_OK;
 }
 
-/* ---- symbols -------------------------------------------------------------------------------- */
+/* ---- what a word starts as --------------------------------------------------------------------
+ */
 
-/* Room for n symbols is there. */
-static void add_symbol(hr_bpe_scratch *s, int32_t id)
+/* Room for one more is there. */
+static void add_id(hr_bpe_scratch *s, int32_t id)
 {
-    int32_t at = (int32_t)s->n++;
-    s->symbols[at] = (hr_symbol){ .id = id, .prev = at - 1, .next = at + 1 };
+    s->ids[s->n++] = id;
 }
 
 /* Bytes that the vocabulary does not know vanish, as at Hugging Face. */
@@ -101,7 +113,7 @@ static void start_from_bytes(const hr_bpe *b, hr_str word, hr_bpe_scratch *s)
 {
     for (size_t i = 0; i < word.n; i++) {
         int32_t id = b->byte_id[(unsigned char)word.p[i]];
-        if (id >= 0) add_symbol(s, id);
+        if (id >= 0) add_id(s, id);
     }
 }
 
@@ -125,11 +137,11 @@ static void start_from_chars(const hr_bpe *b, hr_str word, hr_bpe_scratch *s)
             start_from_bytes(b, c, s);
             continue;
         }
-        if (pending && (id >= 0 || !b->fuse_unk)) add_symbol(s, b->unk);
-        if (id >= 0) add_symbol(s, id);
+        if (pending && (id >= 0 || !b->fuse_unk)) add_id(s, b->unk);
+        if (id >= 0) add_id(s, id);
         pending = id < 0 && b->unk >= 0;
     }
-    if (pending) add_symbol(s, b->unk);
+    if (pending) add_id(s, b->unk);
 }
 
 /* ---- the heap ------------------------------------------------------------------------------- */
@@ -175,6 +187,9 @@ static bool candidate(const hr_bpe *b, const hr_bpe_scratch *s, int32_t at, hr_c
 
 static void fill_heap(const hr_bpe *b, hr_bpe_scratch *s)
 {
+    for (size_t i = 0; i < s->n; i++)
+        s->symbols[i] = (hr_symbol){ s->ids[i], (int32_t)i - 1, (int32_t)i + 1 };
+    s->symbols[s->n - 1].next = -1;
     s->n_heap = 0;
     for (size_t i = 0; i < s->n; i++)
         if (candidate(b, s, (int32_t)i, &s->heap[s->n_heap])) s->n_heap++;
@@ -199,6 +214,30 @@ static void merge_all(const hr_bpe *b, hr_bpe_scratch *s)
     }
 }
 
+/* The same for few symbols, where looking at all pairs is quicker than keeping them in order. */
+static size_t merge_few(const hr_bpe *b, int32_t *ids, size_t n)
+{
+    uint32_t rank[FEW]; /* of the pair that each makes with the next */
+    int32_t into[FEW];
+    for (size_t i = 0; i + 1 < n; i++) rank[i] = rank_of(b, ids[i], ids[i + 1], &into[i]);
+    while (n > 1) {
+        size_t best = 0, pairs = n - 1;
+        for (size_t i = 1; i < pairs; i++)
+            if (rank[i] < rank[best]) best = i;
+        if (rank[best] == UINT32_MAX) break;
+        ids[best] = into[best];
+        for (size_t i = best + 1; i < pairs; i++) {
+            ids[i] = ids[i + 1];
+            rank[i] = rank[i + 1];
+            into[i] = into[i + 1];
+        }
+        n--;
+        if (best + 1 < n) rank[best] = rank_of(b, ids[best], ids[best + 1], &into[best]);
+        if (best > 0) rank[best - 1] = rank_of(b, ids[best - 1], ids[best], &into[best - 1]);
+    }
+    return n;
+}
+
 /* The id of a word that is a token by itself, or -1. */
 static hr_status whole_word(const hr_bpe *b, hr_str word, hr_bpe_scratch *s, int32_t *id)
 {
@@ -214,11 +253,22 @@ static hr_status whole_word(const hr_bpe *b, hr_str word, hr_bpe_scratch *s, int
     return HR_OK;
 }
 
-static hr_status make_room(size_t symbols, hr_bpe_scratch *s)
+static hr_status make_room(size_t n, hr_bpe_scratch *s)
 {
-    HR_TRY(hr_grow((void **)&s->symbols, &s->capacity, symbols, sizeof *s->symbols));
+    HR_TRY(hr_grow((void **)&s->ids, &s->ids_capacity, n, sizeof *s->ids));
+    if (n <= FEW) return HR_OK;
+    HR_TRY(hr_grow((void **)&s->symbols, &s->capacity, n, sizeof *s->symbols));
     /* each of fewer than n merges takes one candidate out and puts at most two in */
-    return hr_grow((void **)&s->heap, &s->heap_capacity, 2 * symbols, sizeof *s->heap);
+    return hr_grow((void **)&s->heap, &s->heap_capacity, 2 * n, sizeof *s->heap);
+}
+
+static hr_status add_few(const hr_bpe *b, hr_bpe_scratch *s, hr_ids *ids)
+{
+    size_t n = merge_few(b, s->ids, s->n);
+    HR_TRY(hr_ids_reserve(ids, n));
+    memcpy(ids->p + ids->n, s->ids, n * sizeof *s->ids);
+    ids->n += n;
+    return HR_OK;
 }
 
 hr_status hr_bpe_encode(const hr_bpe *b, hr_str word, hr_bpe_scratch *s, hr_ids *ids)
@@ -232,7 +282,7 @@ hr_status hr_bpe_encode(const hr_bpe *b, hr_str word, hr_bpe_scratch *s, hr_ids 
     if (b->byte_level) start_from_bytes(b, word, s);
     else start_from_chars(b, word, s);
     if (s->n == 0) return HR_OK;
-    s->symbols[s->n - 1].next = -1;
+    if (word.n < FEW && !b->empty_parts) return add_few(b, s, ids);
     merge_all(b, s);
     for (int32_t i = 0; i >= 0; i = s->symbols[i].next) HR_TRY(hr_ids_add(ids, s->symbols[i].id));
     return HR_OK;
@@ -246,6 +296,7 @@ void hr_bpe_deinit(hr_bpe *b)
 
 void hr_bpe_scratch_deinit(hr_bpe_scratch *s)
 {
+    hr_free(s->ids);
     hr_free(s->symbols);
     hr_free(s->heap);
     hr_buf_deinit(&s->word);

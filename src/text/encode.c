@@ -7,6 +7,7 @@
 #include "text/text_int.h"
 
 #include "base/utf8.h"
+#include "text/words.h"
 
 typedef struct hr_encoder hr_encoder;
 struct hr_encoder {
@@ -15,6 +16,7 @@ struct hr_encoder {
     hr_normalize_scratch normalize;
     hr_split_scratch split;
     hr_bpe_scratch bpe;
+    hr_words words; /* of the tokenizer last served */
 };
 
 /* One text under way. */
@@ -25,10 +27,14 @@ typedef struct encoding {
     bool at_start; /* nothing of the text has been seen */
 } encoding;
 
+hr_status hr_ids_reserve(hr_ids *ids, size_t more)
+{
+    return hr_grow((void **)&ids->p, &ids->capacity, ids->n + more, sizeof *ids->p);
+}
+
 hr_status hr_ids_add(hr_ids *ids, int32_t id)
 {
-    if (ids->n == ids->capacity)
-        HR_TRY(hr_grow((void **)&ids->p, &ids->capacity, ids->n + 1, sizeof *ids->p));
+    if (ids->n == ids->capacity) HR_TRY(hr_ids_reserve(ids, 1));
     ids->p[ids->n++] = id;
     return HR_OK;
 }
@@ -48,7 +54,18 @@ static hr_status add_all(hr_ids *ids, const hr_ids *more)
 static hr_status encode_word(void *self, hr_str word)
 {
     encoding *c = self;
-    return hr_bpe_encode(&c->t->bpe, word, &c->e->bpe, c->ids);
+    hr_ids *ids = c->ids;
+    hr_word *known = hr_words_find(&c->e->words, word);
+    if (known && known->n_bytes) {
+        if (ids->capacity - ids->n < known->n_ids) HR_TRY(hr_ids_reserve(ids, known->n_ids));
+        for (size_t i = 0; i < known->n_ids; i++) ids->p[ids->n + i] = known->ids[i];
+        ids->n += known->n_ids;
+        return HR_OK;
+    }
+    size_t before = ids->n;
+    HR_TRY(hr_bpe_encode(&c->t->bpe, word, &c->e->bpe, ids));
+    if (known) hr_words_keep(known, word, ids->p + before, ids->n - before);
+    return HR_OK;
 }
 
 /* Between added tokens, normalized. */
@@ -146,6 +163,7 @@ hr_status hr_tokenizer_encode(const hr_tokenizer *t, const hr_text_span *spans, 
     hr_str text;
     const char *plain;
     HR_TRY(make_encoder(scratch));
+    HR_TRY(hr_words_init(&scratch->encoder->words, t->vocab.seed));
     HR_TRY(join(scratch->encoder, spans, n_spans, &text, &plain));
     HR_TRY(check_text(text));
     encoding c = { t, scratch->encoder, ids, true };
@@ -166,6 +184,7 @@ void hr_tokenizer_scratch_deinit(hr_tokenizer_scratch *s)
     hr_normalize_scratch_deinit(&e->normalize);
     hr_split_scratch_deinit(&e->split);
     hr_bpe_scratch_deinit(&e->bpe);
+    hr_words_deinit(&e->words);
     hr_free(e);
     s->encoder = NULL;
 }

@@ -25,8 +25,8 @@ static hr_status load_split(const hr_json *v, hr_tokenizer *t, int depth)
     HR_TRY(hr_tokenizer_add_splitter(t, &s));
     HR_TRY(load_behavior(v, &s->behavior));
     HR_TRY(hr_load_bool(v, "invert", false, &s->invert));
-    s->kind = regex ? HR_SPLIT_PATTERN : HR_SPLIT_LITERAL;
-    if (regex) return hr_pattern_compile(text, &s->pattern);
+    if (regex) return hr_splitter_by_regex(s, text);
+    s->kind = HR_SPLIT_LITERAL;
     if (text.n == 0) return hr_fail(HR_UNIMPLEMENTED, "pre_tokenizer Split by an empty String");
     return hr_tokenizer_keep(t, text, &s->literal);
 }
@@ -59,11 +59,8 @@ static hr_status load_punctuation(const hr_json *v, hr_tokenizer *t, int depth)
     (void)depth;
     hr_splitter *s;
     HR_TRY(hr_tokenizer_add_splitter(t, &s));
-    s->kind = HR_SPLIT_CHARS;
     if (!hr_load_is_null(hr_json_get(v, "behavior"))) HR_TRY(load_behavior(v, &s->behavior));
-    HR_TRY(hr_charset_add_punctuation(&s->chars));
-    hr_charset_sort(&s->chars);
-    return HR_OK;
+    return hr_splitter_by_chars(s, hr_charset_add_punctuation);
 }
 
 static hr_status load_whitespace(const hr_json *v, hr_tokenizer *t, int depth)
@@ -80,11 +77,8 @@ static hr_status load_whitespace_split(const hr_json *v, hr_tokenizer *t, int de
     (void)v, (void)depth;
     hr_splitter *s;
     HR_TRY(hr_tokenizer_add_splitter(t, &s));
-    s->kind = HR_SPLIT_CHARS;
     s->behavior = HR_SPLIT_REMOVED;
-    HR_TRY(hr_charset_add_space(&s->chars));
-    hr_charset_sort(&s->chars);
-    return HR_OK;
+    return hr_splitter_by_chars(s, hr_charset_add_space);
 }
 
 static hr_status load_char_delimiter(const hr_json *v, hr_tokenizer *t, int depth)

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 
 #include "base/utf8.h"
+#include "text/charmap.h"
 
-#define PAGE_COUNT  (0x110000 / 256)
 #define MAX_CLASSES 256
 #define SET_WORDS   ((HR_PATTERN_MAX_SETS + 63) / 64)
 #define STACK_MIN   (32 * 1024)
@@ -23,10 +23,8 @@
 #define STEPS_PER_BYTE 16u
 
 struct hr_pattern {
-    pcre2_code *code;           /* owned */
-    uint8_t *pages;             /* owned, [n_pages][256]: kind of a character */
-    size_t n_pages, page_bytes; /* page_bytes: capacity of pages */
-    uint16_t page_of[PAGE_COUNT];
+    pcre2_code *code;  /* owned */
+    hr_char_map kinds; /* of characters */
 };
 
 /* Characters from `lo` up to the next interval's, all in the same sets. */
@@ -137,32 +135,15 @@ static hr_status make_partition(const hr_program *g, partition *p)
     return number_kinds(p);
 }
 
-/* Keeps `page` unless an equal one is there. */
-static hr_status add_page(hr_pattern *p, size_t at, const uint8_t page[256])
+static hr_status fill_map(hr_pattern *p, const partition *part)
 {
-    size_t i = 0;
-    while (i < p->n_pages && memcmp(p->pages + i * 256, page, 256) != 0) i++;
-    if (i == p->n_pages) {
-        HR_TRY(hr_grow((void **)&p->pages, &p->page_bytes, (p->n_pages + 1) * 256, 1));
-        memcpy(p->pages + i * 256, page, 256);
-        p->n_pages++;
-    }
-    p->page_of[at] = (uint16_t)i;
-    return HR_OK;
-}
-
-static hr_status fill_pages(hr_pattern *p, const partition *part)
-{
-    size_t v = 0;
-    for (uint32_t at = 0; at < PAGE_COUNT; at++) {
-        uint8_t page[256];
-        for (uint32_t i = 0; i < 256; i++) {
-            while (v + 1 < part->n && part->intervals[v + 1].lo <= at * 256 + i) v++;
-            page[i] = part->intervals[v].kind;
-        }
-        HR_TRY(add_page(p, at, page));
-    }
-    return HR_OK;
+    hr_char_run *runs = hr_alloc_array0(part->n, sizeof *runs);
+    if (!runs) return hr_fail(HR_RESOURCE_EXHAUSTED, "pattern: memory for its sets");
+    for (size_t i = 0; i < part->n; i++)
+        runs[i] = (hr_char_run){ part->intervals[i].lo, part->intervals[i].kind };
+    hr_status st = hr_char_map_fill(&p->kinds, runs, part->n);
+    hr_free(runs);
+    return st;
 }
 
 /* ---- compiling --------------------------------------------------------------------------------
@@ -215,7 +196,7 @@ hr_status hr_pattern_compile(hr_str regex, hr_pattern **out)
     hr_status st = HR_OK;
     if (!p || !part) st = hr_fail(HR_RESOURCE_EXHAUSTED, "pattern: memory");
     if (!st) st = make_partition(&program, part);
-    if (!st) st = fill_pages(p, part);
+    if (!st) st = fill_map(p, part);
     if (!st) st = compile_code(&program, part, p);
     if (part) hr_free(part->intervals);
     hr_free(part);
@@ -232,7 +213,7 @@ void hr_pattern_destroy(hr_pattern *p)
 {
     if (!p) return;
     if (p->code) pcre2_code_free(p->code);
-    hr_free(p->pages);
+    hr_char_map_deinit(&p->kinds);
     hr_free(p);
 }
 
@@ -271,7 +252,7 @@ hr_status hr_pattern_classify(const hr_pattern *p, hr_str text, hr_buf *classes)
     hr_buf_clear(classes);
     char *out = hr_buf_reserve(classes, text.n);
     if (!out) return hr_buf_status(classes);
-    const uint8_t *ascii = p->pages + (size_t)p->page_of[0] * 256;
+    const uint8_t *ascii = hr_char_map_ascii(&p->kinds);
     for (size_t i = 0, len; i < text.n; i += len) {
         unsigned char b = (unsigned char)text.p[i];
         len = 1;
@@ -280,7 +261,7 @@ hr_status hr_pattern_classify(const hr_pattern *p, hr_str text, hr_buf *classes)
             continue;
         }
         uint32_t c = hr_utf8_decode(hr_str_slice(text, i, text.n), &len);
-        *out++ = (char)p->pages[(size_t)p->page_of[c >> 8] * 256 + (c & 255)];
+        *out++ = (char)hr_char_map_get(&p->kinds, c);
     }
     classes->n = (size_t)(out - classes->p);
     return HR_OK;

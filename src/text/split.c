@@ -119,6 +119,17 @@ static hr_status by_pattern(const pipeline *chain, size_t stage, hr_str text)
     return cut_rest(&c, text, done);
 }
 
+static hr_status by_scan(const pipeline *chain, size_t stage, hr_str text)
+{
+    const hr_splitter *s = &chain->stages[stage];
+    cutter c = { .chain = chain, .stage = stage };
+    for (size_t at = 0, end; at < text.n; at = end) {
+        end = s->step(s->map, text, at);
+        HR_TRY(cut(&c, hr_str_slice(text, at, end), true));
+    }
+    return release(&c);
+}
+
 static hr_status by_literal(const pipeline *chain, size_t stage, hr_str text)
 {
     cutter c = { .chain = chain, .stage = stage };
@@ -132,11 +143,15 @@ static hr_status by_literal(const pipeline *chain, size_t stage, hr_str text)
 static hr_status by_chars(const pipeline *chain, size_t stage, hr_str text)
 {
     cutter c = { .chain = chain, .stage = stage };
+    const hr_char_map *map = chain->stages[stage].map;
+    const uint8_t *ascii = hr_char_map_ascii(map);
     size_t done = 0;
-    for (size_t i = 0, len; i < text.n; i += len) {
-        uint32_t ch = hr_utf8_decode(hr_str_slice(text, i, text.n), &len);
-        if (hr_charset_has(&chain->stages[stage].chars, ch))
-            HR_TRY(cut_match(&c, text, &done, i, i + len));
+    for (size_t i = 0, len = 1; i < text.n; i += len, len = 1) {
+        unsigned char b = (unsigned char)text.p[i];
+        bool match =
+            b < 0x80 ? ascii[b]
+                     : hr_char_map_get(map, hr_utf8_decode(hr_str_slice(text, i, text.n), &len));
+        if (match) HR_TRY(cut_match(&c, text, &done, i, i + len));
     }
     return cut_rest(&c, text, done);
 }
@@ -205,9 +220,10 @@ static hr_status put_prefix(const pipeline *chain, size_t stage, hr_str text)
 }
 
 static hr_status (*const run[])(const pipeline *, size_t, hr_str) = {
-    [HR_SPLIT_PATTERN] = by_pattern, [HR_SPLIT_LITERAL] = by_literal, [HR_SPLIT_CHARS] = by_chars,
-    [HR_SPLIT_WORDS] = by_words,     [HR_SPLIT_PREFIX] = put_prefix,  [HR_SPLIT_BYTES] = put_bytes,
-    [HR_SPLIT_SPACES] = put_spaces,
+    [HR_SPLIT_PATTERN] = by_pattern, [HR_SPLIT_SCAN] = by_scan,
+    [HR_SPLIT_LITERAL] = by_literal, [HR_SPLIT_CHARS] = by_chars,
+    [HR_SPLIT_WORDS] = by_words,     [HR_SPLIT_PREFIX] = put_prefix,
+    [HR_SPLIT_BYTES] = put_bytes,    [HR_SPLIT_SPACES] = put_spaces,
 };
 
 /* `stage` = n is the sink. Empty pieces are dropped, as Hugging Face does. */
@@ -226,10 +242,39 @@ hr_status hr_split(const hr_splitter *stages, size_t n, hr_str text, hr_split_sc
     return pass_on(&c, 0, text);
 }
 
+static hr_status make_map(hr_splitter *s)
+{
+    s->map = hr_new0(hr_char_map);
+    return s->map ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "tokenizer: memory for characters");
+}
+
+hr_status hr_splitter_by_regex(hr_splitter *s, hr_str regex)
+{
+    s->kind = HR_SPLIT_PATTERN;
+    s->step = hr_scan_find(regex);
+    if (!s->step) return hr_pattern_compile(regex, &s->pattern);
+    s->kind = HR_SPLIT_SCAN;
+    HR_TRY(make_map(s));
+    return hr_scan_map(s->map);
+}
+
+hr_status hr_splitter_by_chars(hr_splitter *s, hr_status (*add)(hr_charset *set))
+{
+    hr_charset set = { 0 };
+    s->kind = HR_SPLIT_CHARS;
+    HR_TRY(make_map(s));
+    hr_status st = add(&set);
+    hr_charset_sort(&set);
+    if (!st) st = hr_char_map_of_sets(s->map, &set, 1);
+    hr_charset_deinit(&set);
+    return st;
+}
+
 void hr_splitter_deinit(hr_splitter *s)
 {
     hr_pattern_destroy(s->pattern);
-    hr_charset_deinit(&s->chars);
+    if (s->map) hr_char_map_deinit(s->map);
+    hr_free(s->map);
     *s = (hr_splitter){ 0 };
 }
 

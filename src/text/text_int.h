@@ -7,6 +7,7 @@
 #define HEADRACE_TEXT_TEXT_INT_H
 
 #include "text/pattern.h"
+#include "text/scan.h"
 #include "text/tokenizer.h"
 
 /* Longest text, bytes: positions fit 31 bits. */
@@ -15,6 +16,8 @@
 #define HR_TEXT_MAX_STAGES 16
 
 HR_MUST_USE hr_status hr_ids_add(hr_ids *ids, int32_t id);
+/* Room for more. */
+HR_MUST_USE hr_status hr_ids_reserve(hr_ids *ids, size_t more);
 
 /* ---- vocab.c: ids, their texts, their bytes ------------------------------------------------- */
 
@@ -65,6 +68,7 @@ typedef struct hr_bpe {
     bool byte_level;      /* symbols start as bytes, not as characters */
     bool ignore_merges;   /* a word that is a token is that token */
     bool byte_fallback;   /* characters: unknown ones become <0xHH> */
+    bool empty_parts;     /* a merge has an empty side */
     bool fuse_unk;        /* characters: a run of unknown ones is one unk */
     int32_t unk;          /* characters: id or -1 = unknown ones vanish */
     int32_t byte_id[256]; /* byte level: the byte's character; fallback: <0xHH>; -1 = none */
@@ -82,8 +86,10 @@ typedef struct hr_candidate {
 } hr_candidate;
 
 typedef struct hr_bpe_scratch {
+    int32_t *ids; /* owned: [n] what the word starts as */
+    size_t n, ids_capacity;
     hr_symbol *symbols; /* owned */
-    size_t n, capacity;
+    size_t capacity;
     hr_candidate *heap; /* owned */
     size_t n_heap, heap_capacity;
     hr_buf word; /* the word in the byte-level alphabet */
@@ -209,6 +215,7 @@ void hr_normalize_scratch_deinit(hr_normalize_scratch *s);
 
 typedef enum hr_splitter_kind {
     HR_SPLIT_PATTERN, /* a regular expression */
+    HR_SPLIT_SCAN,    /* one that is known by hand: text/scan.h */
     HR_SPLIT_LITERAL, /* a string */
     HR_SPLIT_CHARS,   /* each character of a set is a match */
     HR_SPLIT_WORDS,   /* \w+|[^\w\s]+ as Rust's regex has it, the rest goes */
@@ -240,7 +247,8 @@ typedef struct hr_splitter {
     bool splits;              /* HR_SPLIT_SPACES */
     hr_pattern *pattern;      /* owned */
     hr_str literal;           /* borrowed from the tokenizer's arena; not empty */
-    hr_charset chars;         /* owned */
+    hr_scan_step step;        /* HR_SPLIT_SCAN */
+    hr_char_map *map;         /* owned; HR_SPLIT_SCAN: the step's; HR_SPLIT_CHARS: bit 0 */
 } hr_splitter;
 
 /* Receives the pieces of a text, in order. */
@@ -252,6 +260,10 @@ typedef struct hr_split_scratch {
     bool at_start; /* in: the text begins where the whole one does; cleared by the first piece */
 } hr_split_scratch;
 
+/* What splits by a regular expression: by hand where that is known, else by PCRE2. */
+HR_MUST_USE hr_status hr_splitter_by_regex(hr_splitter *s, hr_str regex);
+/* What makes each character of the set that `add` gives a match. */
+HR_MUST_USE hr_status hr_splitter_by_chars(hr_splitter *s, hr_status (*add)(hr_charset *set));
 HR_MUST_USE hr_status hr_split(const hr_splitter *stages, size_t n, hr_str text,
                                hr_split_scratch *s, hr_piece_sink sink, void *self);
 void hr_splitter_deinit(hr_splitter *s);

@@ -52,18 +52,15 @@ hr_status hr_tokenizer_add_pattern(hr_tokenizer *t, hr_str regex)
 {
     hr_splitter *s;
     HR_TRY(hr_tokenizer_add_splitter(t, &s));
-    return hr_pattern_compile(regex, &s->pattern);
+    return hr_splitter_by_regex(s, regex);
 }
 
 hr_status hr_tokenizer_add_digits(hr_tokenizer *t, hr_split_behavior behavior)
 {
     hr_splitter *s;
     HR_TRY(hr_tokenizer_add_splitter(t, &s));
-    s->kind = HR_SPLIT_CHARS;
     s->behavior = behavior;
-    HR_TRY(hr_charset_add_numeric(&s->chars));
-    hr_charset_sort(&s->chars);
-    return HR_OK;
+    return hr_splitter_by_chars(s, hr_charset_add_numeric);
 }
 
 /* A token that is met in normalized text is looked for in its own normalized form. */

@@ -1,5 +1,6 @@
 """headrace bench: its requests, its figures against NumPy, its table against Python's formatting, and
 what it makes of servers that misbehave."""
+import hashlib
 import json
 import re
 import socket
@@ -892,3 +893,25 @@ def test_bench_alone_names_the_benchmarks():
     assert r.returncode == 2 and "bench serve" in r.stderr
     r = headrace("bench", "serv")
     assert r.returncode == 2 and "bench serve?" in r.stderr
+
+
+def test_tokenizer(smollm2, tmp_path):
+    """Every run counts all texts; the digest is of the ids that `tokenize` gives."""
+    texts = ["Hello, world", "def f(x):\n    return x", "", "你好，世界"]
+    file, out = tmp_path / "texts.jsonl", tmp_path / "out.json"
+    file.write_text("".join(json.dumps(t) + "\n" for t in texts))
+    r = headrace("bench", "tokenizer", smollm2, "--texts", file, "--num-runs", 3, "--json",
+                 "--output-json", out)
+    assert r.returncode == 0, r.stderr
+    result = json.loads(r.stdout)
+    assert json.loads(out.read_text()) == result
+    lines = headrace("tokenize", smollm2, "--json-lines", "--no-special", stdin=file.read_text())
+    ids = [i for line in lines.stdout.splitlines() for i in json.loads(line)]
+    assert result["tokens"] == len(ids) and result["texts"] == len(texts)
+    assert result["bytes"] == sum(len(t.encode()) for t in texts)
+    assert result["ids_sha256"] == hashlib.sha256(struct.pack(f"<{len(ids)}i", *ids)).hexdigest()
+    assert len(result["seconds"]) == 3 and min(result["seconds"]) > 0
+    for flags, word in (((), "--texts"), (("--texts", file, "--num-runs", 0), "--num-runs"),
+                        (("--texts", tmp_path / "none"), "none")):
+        r = headrace("bench", "tokenizer", smollm2, *flags)
+        assert r.returncode and word in r.stderr, r.stderr
