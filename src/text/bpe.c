@@ -88,6 +88,14 @@ hr_status hr_bpe_add_merge(hr_bpe *b, hr_str left, hr_str right)
     return HR_OK;
 }
 
+void hr_bpe_put_merge(hr_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id)
+{
+    uint64_t pair = make_pair(left, right);
+    hr_merge *m = &b->merges[merge_slot(b, pair)];
+    if (m->pair == EMPTY) b->n++;
+    *m = (hr_merge){ .pair = pair, .rank = rank, .id = id };
+}
+
 hr_status hr_bpe_find_bytes(hr_bpe *b)
 {
     for (int i = 0; i < 256; i++) {

@@ -17,6 +17,7 @@ struct hr_encoder {
     hr_split_scratch split;
     hr_bpe_scratch bpe;
     hr_words words; /* of the tokenizer last served */
+    hr_unigram_scratch unigram;
 };
 
 /* One text under way. */
@@ -63,7 +64,8 @@ static hr_status encode_word(void *self, hr_str word)
         return HR_OK;
     }
     size_t before = ids->n;
-    HR_TRY(hr_bpe_encode(&c->t->bpe, word, &c->e->bpe, ids));
+    if (c->t->unigram.nodes) HR_TRY(hr_unigram_encode(&c->t->unigram, word, &c->e->unigram, ids));
+    else HR_TRY(hr_bpe_encode(&c->t->bpe, word, &c->e->bpe, ids));
     if (known) hr_words_keep(known, word, ids->p + before, ids->n - before);
     return HR_OK;
 }
@@ -185,6 +187,7 @@ void hr_tokenizer_scratch_deinit(hr_tokenizer_scratch *s)
     hr_split_scratch_deinit(&e->split);
     hr_bpe_scratch_deinit(&e->bpe);
     hr_words_deinit(&e->words);
+    hr_unigram_scratch_deinit(&e->unigram);
     hr_free(e);
     s->encoder = NULL;
 }

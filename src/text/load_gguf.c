@@ -1,62 +1,20 @@
 /* Makes a tokenizer of the plain arrays that a GGUF file holds.
  *
- * Runs once, on the loading thread. GGUF names a pre-tokenizer instead of describing it; the table
- * below says what Hugging Face's file of that model does, normalizer included, so that a model
- * gives the same ids from either kind of checkpoint. An unknown name is refused: a wrong split
- * would go unnoticed. */
-#include "text/text_int.h"
+ * Runs once, on the loading thread. "gpt2" is byte-level BPE with its merges listed; "llama" is
+ * SentencePiece's BPE, whose merges are what its scores say: two neighbours merge when what they
+ * spell is a token, the best score first, and its characters come back as bytes where there is no
+ * token for them. So both become the same machine. */
+#include <stdlib.h>
 
 #include <utf8proc.h>
 
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define CL100K(digits)                                                                             \
-    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                                          \
-                 "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#include "base/utf8.h"
+#include "text/gguf_pre.h"
+
+/* What SentencePiece writes for a blank. */
+#define BLANK "\xE2\x96\x81"
 
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
-
-typedef struct pre_tokenizer {
-    const char *name;
-    const char *pattern;
-    bool digits;        /* each digit by itself before the pattern */
-    bool nfc;           /* the family's normalizer */
-    bool ignore_merges; /* a word that is a token is that token */
-    bool add_bos;       /* where the file does not say */
-} pre_tokenizer;
-
-static const pre_tokenizer pre_tokenizers[] = {
-    { "gpt-2", HR_PATTERN_GPT2, false, false, false, false },
-    { "smollm", HR_PATTERN_GPT2, true, false, false, false },
-    { "llama-bpe", CL100K("\\p{N}{1,3}"), false, false, true, true },
-    { "llama3", CL100K("\\p{N}{1,3}"), false, false, true, true },
-    { "llama-v3", CL100K("\\p{N}{1,3}"), false, false, true, true },
-    { "qwen2", CL100K("\\p{N}"), false, true, false, false },
-    { "deepseek-r1-qwen", CL100K("\\p{N}"), false, true, false, false },
-};
-
-static hr_status find_pre(const hr_vocab_spec *spec, const pre_tokenizer **out)
-{
-    const char *name = spec->pre && spec->pre[0] ? spec->pre : "gpt-2";
-    *out = NULL;
-    if (!spec->model || strcmp(spec->model, "gpt2") != 0)
-        return hr_fail(HR_UNIMPLEMENTED, "tokenizer.ggml.model '%s' is not supported",
-                       spec->model ? spec->model : "");
-    for (size_t i = 0; i < sizeof pre_tokenizers / sizeof pre_tokenizers[0]; i++)
-        if (strcmp(pre_tokenizers[i].name, name) == 0) *out = &pre_tokenizers[i];
-    return *out ? HR_OK
-                : hr_fail(HR_UNIMPLEMENTED, "tokenizer.ggml.pre '%s' is not supported", name);
-}
-
-static hr_status add_stages(hr_tokenizer *t, const pre_tokenizer *pre)
-{
-    if (pre->nfc) {
-        hr_normalizer *n;
-        HR_TRY(hr_tokenizer_add_normalizer(t, &n));
-        *n = (hr_normalizer){ .kind = HR_NORM_UNICODE, .form = UTF8PROC_STABLE | UTF8PROC_COMPOSE };
-    }
-    if (pre->digits) HR_TRY(hr_tokenizer_add_digits(t, HR_SPLIT_ISOLATED));
-    return hr_tokenizer_add_pattern(t, hr_str_c(pre->pattern));
-}
 
 static hr_status add_vocab(hr_tokenizer *t, const hr_vocab_spec *spec)
 {
@@ -64,11 +22,27 @@ static hr_status add_vocab(hr_tokenizer *t, const hr_vocab_spec *spec)
     for (size_t i = 0; i < spec->n_tokens; i++)
         HR_TRY(hr_vocab_put(&t->vocab, (int64_t)i, spec->tokens[i]));
     t->bpe.vocab = &t->vocab;
-    t->bpe.byte_level = true;
-    t->bpe.unk = -1; /* every byte is a symbol: nothing is unknown */
-    hr_decode_step *d;
-    HR_TRY(hr_tokenizer_add_decode_step(t, &d));
-    d->kind = HR_DECODE_BYTES;
+    return HR_OK;
+}
+
+static int32_t type_of(const hr_vocab_spec *spec, size_t id)
+{
+    return spec->types ? spec->types[id] : TYPE_NORMAL;
+}
+
+/* ---- gpt2 ------------------------------------------------------------------------------------
+ */
+
+static hr_status add_stages(hr_tokenizer *t, const hr_gguf_pre *pre)
+{
+    if (pre->flags & HR_PRE_NFC) {
+        hr_normalizer *n;
+        HR_TRY(hr_tokenizer_add_normalizer(t, &n));
+        *n = (hr_normalizer){ .kind = HR_NORM_UNICODE, .form = UTF8PROC_STABLE | UTF8PROC_COMPOSE };
+    }
+    if (pre->flags & HR_PRE_DIGITS) HR_TRY(hr_tokenizer_add_digits(t, HR_SPLIT_ISOLATED));
+    for (size_t i = 0; i < HR_PRE_MAX_PATTERNS && pre->patterns[i]; i++)
+        HR_TRY(hr_tokenizer_add_pattern(t, hr_str_c(pre->patterns[i])));
     return HR_OK;
 }
 
@@ -86,6 +60,130 @@ static hr_status add_merges(hr_tokenizer *t, const hr_vocab_spec *spec)
     }
     return HR_OK;
 }
+
+static hr_status make_gpt2(hr_tokenizer *t, const hr_vocab_spec *spec, bool *bos)
+{
+    const hr_gguf_pre *pre;
+    hr_decode_step *d;
+    HR_TRY(hr_gguf_pre_find(spec->pre && spec->pre[0] ? spec->pre : "gpt-2", &pre));
+    if (spec->add_space_prefix > 0)
+        return hr_fail(HR_UNIMPLEMENTED, "tokenizer.ggml.add_space_prefix with model gpt2");
+    *bos = pre->flags & HR_PRE_BOS;
+    t->bpe.ignore_merges = pre->flags & HR_PRE_WHOLE_WORDS;
+    t->bpe.byte_level = true;
+    t->bpe.unk = -1; /* every byte is a symbol: nothing is unknown */
+    HR_TRY(hr_tokenizer_add_decode_step(t, &d));
+    d->kind = HR_DECODE_BYTES;
+    HR_TRY(add_vocab(t, spec));
+    HR_TRY(add_stages(t, pre));
+    return add_merges(t, spec);
+}
+
+/* ---- llama ------------------------------------------------------------------------------------
+ */
+
+/* A token that others merge to, and what it is worth. */
+typedef struct piece {
+    float score;
+    int32_t id;
+} piece;
+
+/* The best first; equal ones in any order, as they get the same rank. */
+static int by_score(const void *a, const void *b)
+{
+    float x = ((const piece *)a)->score, y = ((const piece *)b)->score;
+    return (x < y) - (x > y);
+}
+
+/* The id of a text that merging may meet, or -1. */
+static int32_t find_piece(const hr_tokenizer *t, const hr_vocab_spec *spec, hr_str text)
+{
+    int32_t id = hr_vocab_find(&t->vocab, text);
+    if (id < 0) return -1;
+    int32_t type = type_of(spec, (size_t)id);
+    return type == TYPE_NORMAL || type == TYPE_USER ? id : -1;
+}
+
+/* Calls for every pair of tokens that spell one: counts them, or adds them with its rank. */
+static hr_status visit_pairs(hr_tokenizer *t, const hr_vocab_spec *spec, piece p, uint32_t rank,
+                             size_t *count)
+{
+    hr_str text = t->vocab.tokens[p.id].text;
+    for (size_t cut = 1; cut < text.n; cut++) {
+        if (((unsigned char)text.p[cut] & 0xC0) == 0x80) continue;
+        int32_t left = find_piece(t, spec, hr_str_slice(text, 0, cut));
+        int32_t right = left < 0 ? -1 : find_piece(t, spec, hr_str_slice(text, cut, text.n));
+        if (right < 0) continue;
+        ++*count;
+        if (t->bpe.merges) hr_bpe_put_merge(&t->bpe, left, right, rank, p.id);
+    }
+    return HR_OK;
+}
+
+static hr_status add_pairs(hr_tokenizer *t, const hr_vocab_spec *spec, piece *pieces, size_t n)
+{
+    size_t count = 0, again = 0;
+    for (size_t i = 0; i < n; i++) HR_TRY(visit_pairs(t, spec, pieces[i], 0, &count));
+    HR_TRY(hr_bpe_init_merges(&t->bpe, count));
+    uint32_t rank = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i && pieces[i].score < pieces[i - 1].score) rank++;
+        HR_TRY(visit_pairs(t, spec, pieces[i], rank, &again));
+    }
+    return HR_OK;
+}
+
+static hr_status add_scored(hr_tokenizer *t, const hr_vocab_spec *spec)
+{
+    if (!spec->scores)
+        return hr_fail(HR_INVALID_ARGUMENT, "tokenizer.ggml.scores is missing for model llama");
+    piece *pieces = hr_alloc_array0(spec->n_tokens, sizeof *pieces);
+    if (!pieces) return hr_fail(HR_RESOURCE_EXHAUSTED, "memory for scores");
+    size_t n = 0;
+    hr_status st = HR_OK;
+    for (size_t i = 0; !st && i < spec->n_tokens; i++) {
+        if (spec->scores[i] != spec->scores[i])
+            st = hr_fail(HR_INVALID_ARGUMENT, "tokenizer.ggml.scores: token %zu has none", i);
+        if (type_of(spec, i) == TYPE_NORMAL) pieces[n++] = (piece){ spec->scores[i], (int32_t)i };
+    }
+    qsort(pieces, n, sizeof *pieces, by_score);
+    if (!st) st = add_pairs(t, spec, pieces, n);
+    hr_free(pieces);
+    return st;
+}
+
+static hr_status add_blanks(hr_tokenizer *t, bool prefix)
+{
+    hr_normalizer *n;
+    if (prefix) {
+        HR_TRY(hr_tokenizer_add_normalizer(t, &n));
+        *n = (hr_normalizer){ .kind = HR_NORM_PREPEND, .to = HR_STR(BLANK) };
+    }
+    HR_TRY(hr_tokenizer_add_normalizer(t, &n));
+    *n = (hr_normalizer){ .kind = HR_NORM_REPLACE, .from = HR_STR(" "), .to = HR_STR(BLANK) };
+    hr_decode_step *d;
+    HR_TRY(hr_tokenizer_add_decode_step(t, &d));
+    *d = (hr_decode_step){ .kind = HR_DECODE_REPLACE, .from = HR_STR(BLANK), .to = HR_STR(" ") };
+    HR_TRY(hr_tokenizer_add_decode_step(t, &d));
+    d->kind = HR_DECODE_FALLBACK;
+    if (prefix) t->decoder.strip_first = ' ';
+    return HR_OK;
+}
+
+static hr_status make_llama(hr_tokenizer *t, const hr_vocab_spec *spec, bool *bos)
+{
+    *bos = true;
+    t->bpe.byte_fallback = t->bpe.fuse_unk = true;
+    t->bpe.unk = spec->unk >= 0 && (uint64_t)spec->unk < spec->n_tokens ? (int32_t)spec->unk : -1;
+    for (size_t i = 0; t->bpe.unk < 0 && i < spec->n_tokens; i++)
+        if (type_of(spec, i) == TYPE_UNKNOWN) t->bpe.unk = (int32_t)i;
+    HR_TRY(add_vocab(t, spec));
+    HR_TRY(add_blanks(t, spec->add_space_prefix != 0));
+    return add_scored(t, spec);
+}
+
+/* ---- both ------------------------------------------------------------------------------------
+ */
 
 /* Control and unknown tokens are special; what a user defined is a word met everywhere. */
 static hr_status add_tokens(hr_tokenizer *t, const hr_vocab_spec *spec)
@@ -111,30 +209,33 @@ static hr_status add_end(const hr_tokenizer *t, const char *what, int64_t id, hr
     return hr_ids_add(ids, (int32_t)id);
 }
 
-static hr_status add_ends(hr_tokenizer *t, const hr_vocab_spec *spec, const pre_tokenizer *pre)
+static hr_status add_ends(hr_tokenizer *t, const hr_vocab_spec *spec, bool bos)
 {
-    bool bos = spec->add_bos < 0 ? pre->add_bos && spec->bos >= 0 : spec->add_bos > 0;
+    bos = spec->add_bos < 0 ? bos && spec->bos >= 0 : spec->add_bos > 0;
     if (bos) HR_TRY(add_end(t, "bos", spec->bos, &t->before));
     if (spec->add_eos > 0) HR_TRY(add_end(t, "eos", spec->eos, &t->after));
     return HR_OK;
 }
 
+static hr_status make(hr_tokenizer *t, const hr_vocab_spec *spec)
+{
+    bool bos = false;
+    if (spec->model && strcmp(spec->model, "gpt2") == 0) HR_TRY(make_gpt2(t, spec, &bos));
+    else if (spec->model && strcmp(spec->model, "llama") == 0) HR_TRY(make_llama(t, spec, &bos));
+    else
+        return hr_fail(HR_UNIMPLEMENTED, "tokenizer.ggml.model '%s' is not supported",
+                       spec->model ? spec->model : "");
+    HR_TRY(add_tokens(t, spec));
+    HR_TRY(add_ends(t, spec, bos));
+    return hr_tokenizer_finish(t);
+}
+
 hr_status hr_tokenizer_create(const hr_vocab_spec *spec, hr_tokenizer **out)
 {
     *out = NULL;
-    const pre_tokenizer *pre;
-    HR_TRY(find_pre(spec, &pre));
-    if (spec->add_space_prefix > 0)
-        return hr_fail(HR_UNIMPLEMENTED, "tokenizer.ggml.add_space_prefix with model gpt2");
     hr_tokenizer *t = hr_tokenizer_new();
     if (!t) return hr_fail(HR_RESOURCE_EXHAUSTED, "tokenizer object");
-    t->bpe.ignore_merges = pre->ignore_merges;
-    hr_status st = add_vocab(t, spec);
-    if (!st) st = add_stages(t, pre);
-    if (!st) st = add_merges(t, spec);
-    if (!st) st = add_tokens(t, spec);
-    if (!st) st = add_ends(t, spec, pre);
-    if (!st) st = hr_tokenizer_finish(t);
+    hr_status st = make(t, spec);
     if (st) {
         hr_tokenizer_destroy(t);
         return st;

@@ -114,12 +114,50 @@ static hr_status load_unk(const hr_json *model, hr_tokenizer *t)
     return HR_OK;
 }
 
+/* [["piece", score], …]: the place is the id. */
+static hr_status load_scored(const hr_json *vocab, hr_tokenizer *t)
+{
+    if (!vocab || vocab->type != HR_JSON_ARRAY)
+        return hr_fail(HR_INVALID_ARGUMENT, "model.vocab is not an array");
+    HR_TRY(hr_vocab_init(&t->vocab, vocab->count));
+    t->unigram.vocab = t->bpe.vocab = &t->vocab;
+    t->unigram.scores = hr_alloc_array0(vocab->count, sizeof *t->unigram.scores);
+    if (!t->unigram.scores) return hr_fail(HR_RESOURCE_EXHAUSTED, "memory for scores");
+    for (size_t i = 0; i < vocab->count; i++) {
+        const hr_json *pair = &vocab->items[i];
+        hr_str text;
+        if (pair->type != HR_JSON_ARRAY || pair->count != 2)
+            return hr_fail(HR_INVALID_ARGUMENT, "model.vocab: item %zu is not [text, score]", i);
+        HR_TRY(hr_json_to_str(&pair->items[0], "model.vocab: a text", &text));
+        HR_TRY(hr_json_to_f64(&pair->items[1], "model.vocab: a score", &t->unigram.scores[i]));
+        if (hr_vocab_find(&t->vocab, text) >= 0)
+            return hr_fail(HR_INVALID_ARGUMENT, "model.vocab has '%.*s' twice", HR_STR_ARG(text));
+        HR_TRY(hr_vocab_put(&t->vocab, (int64_t)i, text));
+    }
+    return HR_OK;
+}
+
+static hr_status load_unigram(const hr_json *model, hr_tokenizer *t)
+{
+    int64_t unk;
+    HR_TRY(load_scored(hr_json_get(model, "vocab"), t));
+    if (hr_load_is_null(hr_json_get(model, "unk_id")))
+        return hr_fail(HR_UNIMPLEMENTED, "model.unk_id: a Unigram without one");
+    HR_TRY(hr_json_to_i64(hr_json_get(model, "unk_id"), "model.unk_id", &unk));
+    if (unk < 0 || (uint64_t)unk >= t->vocab.size)
+        return hr_fail(HR_OUT_OF_RANGE, "model.unk_id %lld is no token", (long long)unk);
+    t->unigram.unk = (int32_t)unk;
+    HR_TRY(hr_load_bool(model, "byte_fallback", false, &t->unigram.byte_fallback));
+    return hr_unigram_finish(&t->unigram, t->vocab.size);
+}
+
 static hr_status load_model(const hr_json *model, hr_tokenizer *t)
 {
     if (!model || model->type != HR_JSON_OBJECT)
         return hr_fail(HR_INVALID_ARGUMENT, "model is missing");
     hr_str type;
     HR_TRY(hr_load_str(model, "type", &type));
+    if (type.p && hr_str_eq_c(type, "Unigram")) return load_unigram(model, t);
     if (type.p ? !hr_str_eq_c(type, "BPE") : !hr_json_get(model, "merges"))
         return hr_fail(HR_UNIMPLEMENTED, "model of type %.*s is not supported",
                        HR_STR_ARG(type.p ? type : HR_STR("unknown")));

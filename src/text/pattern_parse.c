@@ -183,12 +183,29 @@ static hr_status parse_char_escape(parser *p, char letter, uint32_t *out)
 
 /* ---- classes -------------------------------------------------------------------------------- */
 
+static hr_status parse_bracket(parser *p, hr_charset *set);
+
+/* After "[", a class inside another. */
+static hr_status parse_inner(parser *p, hr_charset *set)
+{
+    if (peek(p) == ':') return unsupported(p, "a POSIX class");
+    if (++p->depth > MAX_DEPTH) return unsupported(p, "nesting this deep");
+    hr_charset own = { 0 };
+    hr_status st = parse_bracket(p, &own);
+    if (!st) st = hr_charset_add_set(set, &own);
+    hr_charset_deinit(&own);
+    p->depth--;
+    return st;
+}
+
 /* One item of a bracket: a class into `set`, or a character into *c. */
 static hr_status parse_item(parser *p, hr_charset *set, uint32_t *c, bool *is_class)
 {
     *is_class = false;
-    if (peek(p) == '[') return unsupported(p, "a class inside a class");
-    if (accept(p, "&&")) return unsupported(p, "the intersection of classes");
+    if (accept(p, "[")) {
+        *is_class = true;
+        return parse_inner(p, set);
+    }
     if (!accept(p, "\\")) {
         *c = next_char(p);
         return HR_OK;
@@ -206,6 +223,8 @@ static hr_status parse_item(parser *p, hr_charset *set, uint32_t *c, bool *is_cl
 static hr_status parse_items(parser *p, hr_charset *set)
 {
     while (more(p) && peek(p) != ']') {
+        hr_str here = hr_str_slice(p->src, p->at, p->src.n);
+        if (hr_str_starts(here, HR_STR("&&"))) return HR_OK;
         uint32_t lo = 0, hi;
         bool is_class;
         HR_TRY(parse_item(p, set, &lo, &is_class));
@@ -222,15 +241,36 @@ static hr_status parse_items(parser *p, hr_charset *set)
     return HR_OK;
 }
 
-/* After "[". */
-static hr_status parse_class(parser *p)
+/* What comes behind each && is kept of the set. */
+static hr_status parse_operands(parser *p, hr_charset *set)
+{
+    HR_TRY(parse_items(p, set));
+    HR_TRY(finish_set(p, set, false));
+    while (accept(p, "&&")) {
+        hr_charset other = { 0 };
+        hr_status st = parse_items(p, &other);
+        if (!st) st = finish_set(p, &other, false);
+        if (!st) st = hr_charset_intersect(set, &other);
+        hr_charset_deinit(&other);
+        HR_TRY(st);
+    }
+    return accept(p, "]") ? HR_OK : broken(p, "class without ]");
+}
+
+/* After "[": the set of a class, folded and negated as it says. */
+static hr_status parse_bracket(parser *p, hr_charset *set)
 {
     bool negate = accept(p, "^");
     if (peek(p) == ']') return unsupported(p, "a class that starts with ]");
+    HR_TRY(parse_operands(p, set));
+    return negate ? hr_charset_negate(set) : HR_OK;
+}
+
+/* After "[". */
+static hr_status parse_class(parser *p)
+{
     hr_charset set = { 0 };
-    hr_status st = parse_items(p, &set);
-    if (!st && !accept(p, "]")) st = broken(p, "class without ]");
-    if (!st) st = finish_set(p, &set, negate);
+    hr_status st = parse_bracket(p, &set);
     if (!st) return emit_set(p, &set);
     hr_charset_deinit(&set);
     return st;

@@ -98,12 +98,54 @@ typedef struct hr_bpe_scratch {
 /* Room for n merges; then add each, best first. A pair met again takes its later rank. */
 HR_MUST_USE hr_status hr_bpe_init_merges(hr_bpe *b, size_t n);
 HR_MUST_USE hr_status hr_bpe_add_merge(hr_bpe *b, hr_str left, hr_str right);
+/* The same by ids and with a rank of its own; room for all must be there. */
+void hr_bpe_put_merge(hr_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id);
 /* Looks up the ids of bytes: after the vocabulary is whole. */
 HR_MUST_USE hr_status hr_bpe_find_bytes(hr_bpe *b);
 /* Appends the ids of one word. */
 HR_MUST_USE hr_status hr_bpe_encode(const hr_bpe *b, hr_str word, hr_bpe_scratch *s, hr_ids *ids);
 void hr_bpe_deinit(hr_bpe *b);
 void hr_bpe_scratch_deinit(hr_bpe_scratch *s);
+
+/* ---- unigram.c: the likeliest spelling --------------------------------------------------------
+ */
+
+typedef struct hr_unigram_node {
+    int32_t first;  /* child; they lie together, ascending by byte */
+    int32_t token;  /* the id that ends here, or -1 */
+    uint16_t count; /* of children */
+    uint8_t byte;
+} hr_unigram_node;
+
+typedef struct hr_unigram {
+    const hr_vocab *vocab;  /* borrowed from the tokenizer */
+    double *scores;         /* owned, [tokens of the model] */
+    hr_unigram_node *nodes; /* owned; NULL = the tokenizer is no Unigram */
+    size_t n_nodes;
+    double unknown_score;
+    int32_t unk;
+    bool byte_fallback;
+    int32_t byte_id[256]; /* <0xHH>; -1 = none */
+} hr_unigram;
+
+typedef struct hr_unigram_step {
+    double score; /* of the best way to this place */
+    size_t start; /* where its last token begins */
+    int32_t id;
+} hr_unigram_step;
+
+typedef struct hr_unigram_scratch {
+    hr_unigram_step *steps; /* owned */
+    size_t capacity;
+} hr_unigram_scratch;
+
+/* After vocab, scores, unk and byte_fallback of the first n tokens are set. */
+HR_MUST_USE hr_status hr_unigram_finish(hr_unigram *u, size_t n);
+/* Appends the ids of one word. */
+HR_MUST_USE hr_status hr_unigram_encode(const hr_unigram *u, hr_str word, hr_unigram_scratch *s,
+                                        hr_ids *ids);
+void hr_unigram_deinit(hr_unigram *u);
+void hr_unigram_scratch_deinit(hr_unigram_scratch *s);
 
 /* ---- added.c: tokens met before any splitting ----------------------------------------------- */
 
@@ -306,6 +348,7 @@ struct hr_tokenizer {
     hr_splitter splitters[HR_TEXT_MAX_STAGES];
     size_t n_splitters;
     hr_bpe bpe;
+    hr_unigram unigram;   /* instead, when it has nodes */
     hr_ids before, after; /* what the post-processor puts around a text */
     hr_decoder decoder;
 };

@@ -198,6 +198,7 @@ void hr_tokenizer_destroy(hr_tokenizer *t)
     hr_added_deinit(&t->raw);
     hr_added_deinit(&t->normalized);
     hr_bpe_deinit(&t->bpe);
+    hr_unigram_deinit(&t->unigram);
     hr_ids_deinit(&t->before);
     hr_ids_deinit(&t->after);
     hr_vocab_deinit(&t->vocab);

@@ -21,8 +21,8 @@ HR_MUST_USE hr_status hr_tokenizer_load_json(hr_str tokenizer_json, hr_tokenizer
 
 /* A vocabulary as GGUF holds it. Plain data, borrowed for the call. */
 typedef struct hr_vocab_spec {
-    const char *model;    /* tokenizer.ggml.model: "gpt2" (byte-level BPE) */
-    const char *pre;      /* tokenizer.ggml.pre: "smollm", "llama-bpe", "qwen2", "gpt-2" … */
+    const char *model; /* tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" (BPE by score) */
+    const char *pre;   /* tokenizer.ggml.pre: "smollm", "llama-bpe", "qwen2", "gpt-2" … */
     const hr_str *tokens; /* [n_tokens]; gpt2: in the byte-level alphabet ("Ġthe") */
     const float *scores;  /* [n_tokens] or NULL */
     const int32_t *types; /* [n_tokens] or NULL (all normal): 1 normal 2 unknown 3 control

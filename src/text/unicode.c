@@ -206,6 +206,22 @@ hr_status hr_charset_negate(hr_charset *s)
     return HR_OK;
 }
 
+hr_status hr_charset_intersect(hr_charset *s, const hr_charset *other)
+{
+    hr_charset out = { 0 };
+    hr_status st = HR_OK;
+    for (size_t i = 0, k = 0; !st && i < s->n && k < other->n;) {
+        hr_range a = s->ranges[i], b = other->ranges[k];
+        uint32_t lo = a.lo > b.lo ? a.lo : b.lo, hi = a.hi < b.hi ? a.hi : b.hi;
+        if (lo <= hi) st = hr_charset_add(&out, lo, hi);
+        if (a.hi < b.hi) i++;
+        else k++;
+    }
+    hr_charset_deinit(s);
+    *s = out;
+    return st;
+}
+
 bool hr_charset_has(const hr_charset *s, uint32_t c)
 {
     return hr_ranges_have(s->ranges, s->n, c);

@@ -109,6 +109,8 @@ HR_MUST_USE hr_status hr_charset_add_property(hr_charset *s, hr_str name);
 /* Ascending, disjoint, none touching. */
 void hr_charset_sort(hr_charset *s);
 HR_MUST_USE hr_status hr_charset_negate(hr_charset *s);
+/* Keeps what is in both. */
+HR_MUST_USE hr_status hr_charset_intersect(hr_charset *s, const hr_charset *other);
 /* Adds the other cases of ASCII letters, with U+017F for s and U+212A for k; UNIMPLEMENTED when
  * the set has other characters that have cases. */
 HR_MUST_USE hr_status hr_charset_fold(hr_charset *s);
