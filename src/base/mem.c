@@ -130,6 +130,11 @@ void *hr_arena_alloc(hr_arena *a, size_t bytes)
     return p ? memset(p, 0, bytes) : NULL;
 }
 
+void *hr_arena_raw(hr_arena *a, size_t bytes)
+{
+    return take(a, bytes);
+}
+
 void *hr_arena_array(hr_arena *a, size_t n, size_t item)
 {
     size_t bytes;

@@ -53,6 +53,7 @@ typedef struct hr_arena {
 
 /* NULL when memory is short or the limit is met. 16-byte aligned. Zeroed. */
 void *hr_arena_alloc(hr_arena *a, size_t bytes);
+void *hr_arena_raw(hr_arena *a, size_t bytes); /* not zeroed */
 void *hr_arena_array(hr_arena *a, size_t n, size_t item);
 /* Copies n bytes and adds a terminator that is not counted. */
 char *hr_arena_copy(hr_arena *a, const char *p, size_t n);

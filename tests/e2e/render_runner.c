@@ -5,6 +5,7 @@
  * or instead of variables a chat: {"template": "…", "chat": {"messages": […], "tools": […],
  *    "kwargs": {…}, "bos_token": "…", "eos_token": "…", "add_generation_prompt": true,
  *    "continue_final_message": true}}
+ * With "repeat": n in either the rendering is done n times more, and "seconds" are what those took.
  * → {"text": "…", "spans": [["…", true when data], …]} or {"status": "…", "error": "…"}. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +75,26 @@ static hr_status render(const hr_template *t, const hr_json *job, hr_rendered *o
     return hr_template_render(t, hr_json_get(job, "variables"), &o, out);
 }
 
+/* What n renderings take; the templates are those of a measurement, so they do not fail. */
+static hr_status measure(const hr_template *t, const hr_json *job, double *seconds)
+{
+    const hr_json *repeat = hr_json_get(job, "repeat");
+    struct timespec start, end;
+    int64_t n = 0;
+    *seconds = 0;
+    if (repeat) HR_TRY(hr_json_to_i64(repeat, "repeat", &n));
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (int64_t i = 0; i < n; i++) {
+        hr_rendered r = { 0 };
+        hr_status st = render(t, job, &r);
+        hr_rendered_deinit(&r);
+        HR_TRY(st);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    *seconds = (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    return HR_OK;
+}
+
 static void write_spans(hr_json_writer *w, const hr_rendered *r)
 {
     hr_json_key(w, HR_STR("text"));
@@ -97,9 +118,11 @@ static void answer(hr_str line)
     hr_buf out = { 0 };
     hr_json_writer w = { .out = &out };
     const hr_json *job = NULL;
+    double seconds;
     hr_status st = hr_json_parse(line, &(hr_json_limits){ .max_depth = 200 }, &arena, &job);
     if (!st) st = hr_template_parse(text_of(job, "template"), &t);
     if (!st) st = render(t, job, &r);
+    if (!st) st = measure(t, job, &seconds);
     hr_json_begin_object(&w);
     if (st) {
         hr_json_key(&w, HR_STR("status"));
@@ -108,6 +131,7 @@ static void answer(hr_str line)
         hr_json_str(&w, hr_str_c(hr_message()));
     } else {
         write_spans(&w, &r);
+        if (hr_json_get(job, "repeat")) hr_json_add_f64(&w, "seconds", seconds);
     }
     hr_json_end_object(&w);
     puts(hr_buf_c(&out));

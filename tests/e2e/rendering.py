@@ -76,12 +76,13 @@ class Renderer:
         assert line, f"the runner died with {self.process.wait()} on {job}"
         return json.loads(line)
 
-    def template(self, source, variables, trusted=()):
+    def template(self, source, variables, trusted=(), repeat=None):
         """`variables` is JSON text, so that its numbers arrive as they are spelt."""
         now = [NOW.year, NOW.month, NOW.day, NOW.hour, NOW.minute, NOW.second,
                (NOW.weekday() + 1) % 7, NOW.timetuple().tm_yday - 1, NOW.microsecond]
-        return self.ask('{"template": %s, "variables": %s, "trusted": %s, "now": %s}' %
-                        (json.dumps(source), variables, json.dumps(list(trusted)), now))
+        more = f', "repeat": {repeat}' if repeat else ""
+        return self.ask('{"template": %s, "variables": %s, "trusted": %s, "now": %s%s}' %
+                        (json.dumps(source), variables, json.dumps(list(trusted)), now, more))
 
     def chat(self, source, **chat):
         return self.ask(json.dumps({"template": source, "chat": chat}))

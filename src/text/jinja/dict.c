@@ -104,15 +104,8 @@ static hr_status unhashable(hr_jinterp *it, hr_jval key)
     return hr_jinja_fail(it, "unhashable type: '%s'", hr_jinja_type_name(key));
 }
 
-hr_status hr_jinja_dict_set(hr_jinterp *it, hr_jdict *d, hr_jval key, hr_jval value)
+hr_status hr_jinja_dict_add(hr_jinterp *it, hr_jdict *d, hr_jval key, hr_jval value)
 {
-    size_t at;
-    if (!hr_jinja_hashable(key)) return unhashable(it, key);
-    HR_TRY(locate(it, d, key, &at));
-    if (at < d->n) {
-        d->entries[at].value = value;
-        return HR_OK;
-    }
     if (d->n == d->capacity) {
         size_t bigger = d->capacity ? d->capacity * 2 : 4;
         hr_jentry *entries;
@@ -127,6 +120,18 @@ hr_status hr_jinja_dict_set(hr_jinterp *it, hr_jdict *d, hr_jval key, hr_jval va
     if (!d->index) return build_index(it, d);
     index_put(d, d->n - 1);
     return HR_OK;
+}
+
+hr_status hr_jinja_dict_set(hr_jinterp *it, hr_jdict *d, hr_jval key, hr_jval value)
+{
+    size_t at;
+    if (!hr_jinja_hashable(key)) return unhashable(it, key);
+    HR_TRY(locate(it, d, key, &at));
+    if (at < d->n) {
+        d->entries[at].value = value;
+        return HR_OK;
+    }
+    return hr_jinja_dict_add(it, d, key, value);
 }
 
 hr_status hr_jinja_dict_get(hr_jinterp *it, const hr_jdict *d, hr_jval key, const hr_jval **out)

@@ -408,8 +408,22 @@ struct hr_jloop {
 
 /* string.c: errors, steps, memory */
 HR_MUST_USE hr_status hr_jinja_fail(hr_jinterp *it, const char *fmt, ...) HR_PRINTF(2, 3);
-HR_MUST_USE hr_status hr_jinja_step(hr_jinterp *it, size_t n);
-HR_MUST_USE hr_status hr_jinja_enter(hr_jinterp *it);
+HR_MUST_USE hr_status hr_jinja_exhausted(hr_jinterp *it, const char *what);
+static inline HR_MUST_USE hr_status hr_jinja_step(hr_jinterp *it, size_t n)
+{
+    if (it->steps_left > n) {
+        it->steps_left -= n;
+        return HR_OK;
+    }
+    it->steps_left = 0;
+    return hr_jinja_exhausted(it, "the template takes too many steps");
+}
+static inline HR_MUST_USE hr_status hr_jinja_enter(hr_jinterp *it)
+{
+    if (it->depth >= it->max_depth) return hr_jinja_exhausted(it, "evaluation nests too deeply");
+    it->depth++;
+    return HR_OK;
+}
 static inline void hr_jinja_leave(hr_jinterp *it)
 {
     it->depth--;
@@ -531,6 +545,8 @@ HR_MUST_USE hr_status hr_jinja_sort(hr_jinterp *it, const hr_jval *keys, size_t 
 HR_MUST_USE hr_status hr_jinja_dict_new(hr_jinterp *it, size_t capacity, hr_jdict **out);
 /* An error for keys that Python cannot hash. */
 HR_MUST_USE hr_status hr_jinja_dict_set(hr_jinterp *it, hr_jdict *d, hr_jval key, hr_jval value);
+/* The same for a string that is known not to be a key yet. */
+HR_MUST_USE hr_status hr_jinja_dict_add(hr_jinterp *it, hr_jdict *d, hr_jval key, hr_jval value);
 /* *out NULL when absent. */
 HR_MUST_USE hr_status hr_jinja_dict_get(hr_jinterp *it, const hr_jdict *d, hr_jval key,
                                         const hr_jval **out);

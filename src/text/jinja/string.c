@@ -34,33 +34,16 @@ hr_status hr_jinja_fail(hr_jinterp *it, const char *fmt, ...)
     return hr_jinja_refuse(it->options->failed, it->at, HR_INVALID_ARGUMENT, "%s", text);
 }
 
-static hr_status exhausted(hr_jinterp *it, const char *what)
+hr_status hr_jinja_exhausted(hr_jinterp *it, const char *what)
 {
     return hr_jinja_refuse(it->options->failed, it->at, HR_RESOURCE_EXHAUSTED, "%s", what);
-}
-
-hr_status hr_jinja_step(hr_jinterp *it, size_t n)
-{
-    if (it->steps_left <= n) {
-        it->steps_left = 0;
-        return exhausted(it, "the template takes too many steps");
-    }
-    it->steps_left -= n;
-    return HR_OK;
-}
-
-hr_status hr_jinja_enter(hr_jinterp *it)
-{
-    if (it->depth >= it->max_depth) return exhausted(it, "evaluation nests too deeply");
-    it->depth++;
-    return HR_OK;
 }
 
 hr_status hr_jinja_alloc(hr_jinterp *it, size_t n, size_t item, void *out)
 {
     void *p = hr_arena_array(&it->arena, n ? n : 1, item);
     memcpy(out, &p, sizeof p);
-    if (!p) return exhausted(it, "the template takes too much memory");
+    if (!p) return hr_jinja_exhausted(it, "the template takes too much memory");
     return hr_jinja_step(it, n * item / 64);
 }
 
@@ -70,14 +53,18 @@ static bool make_room(hr_jbuilder *b, size_t n)
 {
     if (b->status) return false;
     if (b->n + n > b->it->max_output) {
-        b->status = exhausted(b->it, "a text of the template becomes too long");
+        b->status = hr_jinja_exhausted(b->it, "a text of the template becomes too long");
         return false;
     }
     if (b->n + n <= b->capacity) return true;
-    size_t bigger = b->capacity ? b->capacity * 2 : 64;
+    size_t bigger = b->capacity ? b->capacity * 2 : b == b->it->out ? 4096 : 64;
     while (bigger < b->n + n) bigger *= 2;
-    char *p;
-    b->status = hr_jinja_alloc(b->it, bigger, 1, &p);
+    char *p = hr_arena_raw(&b->it->arena, bigger);
+    if (!p) {
+        b->status = hr_jinja_exhausted(b->it, "the template takes too much memory");
+        return false;
+    }
+    b->status = hr_jinja_step(b->it, bigger / 64);
     if (b->status) return false;
     if (b->n) memcpy(p, b->p, b->n);
     b->p = p;
@@ -105,21 +92,34 @@ static void mark(hr_jbuilder *b, size_t from, size_t to)
     b->marks[b->n_marks++] = (hr_jmark){ from, to };
 }
 
+/* In runs that fit a byte's counter, which compilers turn into vectors. */
 static size_t count_chars(hr_str s)
 {
     size_t n = 0;
-    for (size_t i = 0; i < s.n; i++) n += ((unsigned char)s.p[i] & 0xC0) != 0x80;
+    for (size_t at = 0; at < s.n;) {
+        size_t end = s.n - at < 192 ? s.n : at + 192;
+        uint8_t run = 0;
+        for (; at < end; at++) run = (uint8_t)(run + ((signed char)s.p[at] >= -64));
+        n += run;
+    }
     return n;
 }
 
-void hr_jinja_put(hr_jbuilder *b, hr_str text, bool data)
+/* `chars` code points of text. */
+static void put(hr_jbuilder *b, hr_str text, size_t chars)
 {
     if (!text.n || !make_room(b, text.n)) return;
     b->status = hr_jinja_step(b->it, text.n / 16);
     memcpy(b->p + b->n, text.p, text.n);
     b->n += text.n;
-    b->chars += count_chars(text);
-    if (data) mark(b, b->n - text.n, b->n);
+    b->chars += chars;
+}
+
+void hr_jinja_put(hr_jbuilder *b, hr_str text, bool data)
+{
+    size_t from = b->n;
+    put(b, text, count_chars(text));
+    if (data) mark(b, from, b->n);
 }
 
 void hr_jinja_put_c(hr_jbuilder *b, const char *text)
@@ -136,7 +136,9 @@ void hr_jinja_put_char(hr_jbuilder *b, uint32_t c, bool data)
 void hr_jinja_put_slice(hr_jbuilder *b, const hr_jstr *s, size_t from, size_t to)
 {
     size_t at = b->n;
-    hr_jinja_put(b, hr_str_slice(hr_jinja_text(s), from, to), false);
+    hr_str text = hr_str_slice(hr_jinja_text(s), from, to);
+    bool known = s->chars == s->n || text.n == s->n;
+    put(b, text, !known ? count_chars(text) : text.n == s->n ? s->chars : text.n);
     if (b->status) return;
     for (size_t i = 0; i < s->n_marks && s->marks[i].from < to; i++) {
         hr_jmark m = s->marks[i];

@@ -50,7 +50,7 @@ static hr_status dict_from_json(hr_jinterp *it, const hr_json *j, bool data, hr_
         hr_jval key, value;
         HR_TRY(hr_jinja_string(it, j->items[i].key, data, &key));
         HR_TRY(hr_jinja_from_json(it, &j->items[i], data, &value));
-        HR_TRY(hr_jinja_dict_set(it, d, key, value));
+        HR_TRY(hr_jinja_dict_add(it, d, key, value)); /* the reader refuses equal keys */
     }
     *out = (hr_jval){ .kind = HR_J_DICT, .as.d = d };
     return HR_OK;

@@ -292,6 +292,7 @@ hr_status hr_jinja_equal(hr_jinterp *it, hr_jval a, hr_jval b, bool *out)
     }
     if (a.kind != b.kind) return HR_OK;
     HR_TRY(hr_jinja_step(it, 1));
+    if (a.kind == HR_J_STR && a.as.s->n != b.as.s->n) return HR_OK;
     HR_TRY(hr_jinja_enter(it));
     hr_status st = equal_same_kind(it, a, b, out);
     hr_jinja_leave(it);
