@@ -336,6 +336,6 @@ void hr_args_help(unsigned command, const char *usage, hr_buf *out)
         int wide =
             (int)strlen(f->name) + (f->value ? (int)hr_utf8_length(hr_str_c(f->value)) + 1 : 0);
         hr_buf_printf(out, "  %s%s%s%*s%s\n", f->name, f->value ? " " : "",
-                      f->value ? f->value : "", wide < 34 ? 34 - wide : 1, "", f->help);
+                      f->value ? f->value : "", wide < 33 ? 34 - wide : 2, "", f->help);
     }
 }
