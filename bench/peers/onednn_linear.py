@@ -1,4 +1,4 @@
-"""oneDNN's int8 products by way of torch, for native.py, run by the python of sampler.py's peers.
+"""oneDNN's int8 products by way of torch, for native.py, run by the python of vLLM's environment.
 
     python onednn_linear.py THREADS         a line of JSON a figure: Gop/s of each shape and row count
 

@@ -1,9 +1,10 @@
-"""OpenVINO GenAI in process, for native.py, run by its environment's python: a line of JSON a figure.
+"""OpenVINO GenAI in process, for native.py and serving.py, run by its environment's python: a line of
+JSON a figure.
 
-    python openvino_run.py MODEL.gguf THREADS offline
-    python openvino_run.py MODEL.gguf THREADS serving 1,4,16,32
+    python openvino_run.py MODEL.gguf THREADS int8 offline
+    python openvino_run.py MODEL.gguf THREADS bf16 serving 1:3,16:16 SEED    level:requests
 
-Continuous batching as its server has it, without HTTP. Prompts are random ids, greedy answers of
+int8 and int4 leave the arithmetic to OpenVINO's own choice, bf16 asks for it. Continuous batching as its server has it, without HTTP. Prompts are random ids, greedy answers of
 fixed length; the prefix cache is off.
 """
 import json
@@ -16,13 +17,14 @@ import openvino_genai
 from openvino import Tensor
 
 
-def pipeline(model, threads):
+def pipeline(model, threads, precision):
     s = openvino_genai.SchedulerConfig()
     s.cache_size, s.max_num_seqs, s.max_num_batched_tokens = 2, 32, 2048
     s.enable_prefix_caching = False
+    hint = {"INFERENCE_PRECISION_HINT": "bf16"} if precision == "bf16" else {}
     return openvino_genai.ContinuousBatchingPipeline(
         model, scheduler_config=s, device="CPU",
-        properties={"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"})
+        properties={"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", **hint})
 
 
 def closed_loop(pipe, requests, concurrency, inputs, outputs, seed):
@@ -54,21 +56,27 @@ def closed_loop(pipe, requests, concurrency, inputs, outputs, seed):
     return time.perf_counter() - begin, firsts, per_token
 
 
-def main(model, threads, what, levels=""):
-    pipe = pipeline(model, int(threads))
-    closed_loop(pipe, 1, 1, 128, 8, 1)  # warm
-    if what == "offline":
-        seconds, _, _ = closed_loop(pipe, 2, 1, 512, 1, 2)
-        print(json.dumps({"work": "prefill", "tok_s": 2 * 512 / seconds}))
-        seconds, _, _ = closed_loop(pipe, 2, 1, 1, 128, 3)
-        print(json.dumps({"work": "decode", "tok_s": 2 * 128 / seconds}))
-        return
-    for level in map(int, levels.split(",")):
-        requests = max(2, level)
-        seconds, firsts, per_token = closed_loop(pipe, requests, level, 128, 128, 10 + level)
+def offline(pipe):
+    for work, inputs, outputs, tokens in (("prefill", 512, 1, 512), ("decode", 1, 128, 128)):
+        times = [closed_loop(pipe, 1, 1, inputs, outputs, seed)[0] for seed in (2, 3, 4)]
+        print(json.dumps({"work": work, "tok_s": tokens / statistics.median(times)}), flush=True)
+
+
+def serving(pipe, plan, seed):
+    for part in plan.split(","):
+        level, requests = map(int, part.split(":"))
+        seconds, firsts, per_token = closed_loop(pipe, requests, level, 128, 128, int(seed) + level)
         print(json.dumps({"work": f"serve {level}", "tok_s": requests * 128 / seconds,
                           "ttft_s": statistics.median(firsts),
-                          "tpot_ms": 1000 * statistics.median(per_token)}), flush=True)
+                          "ttft_p99_s": float(np.percentile(firsts, 99)),
+                          "tpot_ms": 1000 * statistics.median(per_token), "requests": requests}),
+              flush=True)
+
+
+def main(model, threads, precision, what, *more):
+    pipe = pipeline(model, int(threads), precision)
+    closed_loop(pipe, 1, 1, 128, 8, 1)  # warm
+    return serving(pipe, *more) if what == "serving" else offline(pipe)
 
 
 if __name__ == "__main__":
