@@ -68,10 +68,6 @@ extern const hr_case_run hr_unicode_lower[];
 extern const size_t hr_unicode_n_lower;
 extern const hr_range hr_unicode_punctuation[];
 extern const size_t hr_unicode_n_punctuation;
-extern const hr_range hr_unicode_extenders[];
-extern const size_t hr_unicode_n_extenders;
-extern const hr_range hr_unicode_prepends[];
-extern const size_t hr_unicode_n_prepends;
 extern const hr_script hr_unicode_scripts[];
 extern const size_t hr_unicode_n_scripts;
 
