@@ -116,6 +116,11 @@ static const command commands[] = {
       "reaches:\n\n"
       "  headrace bench kernels --ops linear --formats i8c,q8_0 --shapes 896x9728 "
       "--rows 1,8,64,512\n\n" },
+    { "bench tokenizer", HR_CLI_BENCH_TOKENIZER, hr_cli_bench_tokenizer,
+      "how fast texts become token ids",
+      "usage: headrace bench tokenizer MODEL|tokenizer.json --texts FILE [flags]\n\n"
+      "FILE has a JSON string a line. Every run encodes all of them, one after the other on one "
+      "thread,\nwith nothing remembered from the run before.\n\n" },
     { "quantize", HR_CLI_QUANTIZE, hr_cli_quantize, "write a checkpoint in 8 bits",
       "usage: headrace quantize MODEL OUT --scheme w8a8 [flags]\n\n"
       "MODEL is a folder in Hugging Face layout with float weights; OUT is a new one, in "
@@ -139,11 +144,6 @@ static const command commands[] = {
       "[flags]\n\n"
       "Greedy answers to GSM8K's questions, with lm-evaluation-harness's prompt, filters and "
       "standard error.\nThe data: github.com/openai/grade-school-math, MIT licence.\n\n" },
-    { "bench tokenizer", HR_CLI_BENCH_TOKENIZER, hr_cli_bench_tokenizer,
-      "how fast texts become token ids",
-      "usage: headrace bench tokenizer MODEL|tokenizer.json --texts FILE [flags]\n\n"
-      "FILE has a JSON string a line. Every run encodes all of them, one after the other on one "
-      "thread,\nwith nothing remembered from the run before.\n\n" },
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

@@ -15,7 +15,8 @@ SMALL = ["--max-num-seqs", 16, "--max-num-batched-tokens", 64, "--max-model-len"
 ONE = ["-p", "abc", "--temperature", 0, "--max-tokens", 1, *SMALL]
 COMMANDS = ["serve", "plan", "compile", "devices", "generate", "replay", "tokenize", "render", "chat",
             "complete", "bench serve", "bench throughput", "bench latency", "bench startup",
-            "bench sampler", "bench kernels", "quantize", "eval perplexity", "eval kl", "eval gsm8k"]
+            "bench sampler", "bench kernels", "bench tokenizer", "quantize", "eval perplexity",
+            "eval kl", "eval gsm8k"]
 BUILD = pathlib.Path(BIN).parent
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 

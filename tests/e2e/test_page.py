@@ -363,7 +363,8 @@ def test_reasoning_stands_apart(browser, serve, smollm2, tmp_path):
               "--chat-template", tmp_path / "template").ready()
     p = browser.page(s.address + "/")
     p.wait(ready)
-    set_control(p, "max_tokens", 8)
+    for name, value in (("max_tokens", 8), ("temperature", 0), ("ignore_eos", True)):
+        set_control(p, name, value)
     send(p, "The sky is")
     p.wait(f"{idle} && document.querySelectorAll('.message').length === 2")
     assert p.js("document.querySelector('.message.user .reasoning').hidden")
