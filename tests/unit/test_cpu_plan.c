@@ -10,10 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 #include <math.h>
 
+#include "base/sync.h"
 #include "cpu/cpu.h"
 #include "unit/tiny_graph.h"
 
@@ -359,6 +361,49 @@ static void test_weights_are_packed_once(void **state)
     hr_graph_destroy(g);
 }
 
+static hr_status zero_rows(const hr_weight *w, int64_t first, int64_t count, void *to)
+{
+    (void)first;
+    int64_t k = w->shape.dim[w->shape.rank - 1];
+    memset(to, 0, (size_t)count * hr_format_row_bytes(w->format, k));
+    return HR_OK;
+}
+
+static hr_status slow_scales(const hr_weight *w, int64_t first, int64_t count, void *to)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
+    return zero_rows(w, first, count, to);
+}
+
+/* Scales are read while their matrix is, and the time is told once. */
+static void test_time_of_weights(void **state)
+{
+    (void)state;
+    hr_weight scale = {
+        .name = "scale", .shape = HR_SHAPE(WIDTH), .format = HR_FORMAT_F32, .read_rows = slow_scales
+    };
+    hr_weight w = { .name = "w",
+                    .shape = HR_SHAPE(WIDTH, WIDTH),
+                    .format = HR_FORMAT_I8C,
+                    .scale = &scale,
+                    .read_rows = zero_rows };
+    hr_graph *g;
+    hr_program *p;
+    hr_value *x_scale;
+    assert_int_equal(hr_graph_create("integers", &g), HR_OK);
+    hr_value *x = hr_graph_input(g, "x", HR_DTYPE_F32, HR_SHAPE(ROWS, WIDTH), HR_LIVE_TOKENS);
+    hr_value *q = hr_op_quantise_rows(g, x, WIDTH, &x_scale);
+    hr_graph_output(g, "y",
+                    hr_op_linear_q8(g, q, x_scale, hr_graph_weight(g, &w), NULL, HR_DTYPE_F32));
+    assert_int_equal(hr_graph_finish(g), HR_OK);
+    double begin = hr_now_s();
+    assert_int_equal(hr_backend_compile(backend, g, &p), HR_OK);
+    double took = hr_now_s() - begin;
+    assert_true(backend->weights_s >= 0.05 && backend->weights_s <= took);
+    hr_program_destroy(p, backend);
+    hr_graph_destroy(g);
+}
+
 static void test_numerics(void **state)
 {
     (void)state;
@@ -494,6 +539,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_shared_rows_are_one_step, start, stop),
         cmocka_unit_test_setup_teardown(test_chain_is_one_step, start, stop),
         cmocka_unit_test_setup_teardown(test_weights_are_packed_once, start, stop),
+        cmocka_unit_test_setup_teardown(test_time_of_weights, start, stop),
         cmocka_unit_test_setup_teardown(test_numerics, start, stop),
         cmocka_unit_test_setup_teardown(test_unreadable_weight, start, stop),
         cmocka_unit_test_setup_teardown(test_wrong_buffers, start, stop),
