@@ -12,8 +12,8 @@
 #include "base/utf8.h"
 
 #define EMPTY UINT64_MAX
-/* Bytes of words that are merged without a heap. */
-#define FEW 64
+/* Symbols of words that are merged without a heap. */
+#define FEW 48
 
 /* ---- the table of merges ----------------------------------------------------------------------
  */
@@ -125,6 +125,18 @@ static void start_from_bytes(const hr_bpe *b, hr_str word, hr_bpe_scratch *s)
     }
 }
 
+/* The same, with whole characters where they are certain. */
+static void start_from_known_chars(const hr_bpe *b, hr_str word, hr_bpe_scratch *s)
+{
+    for (size_t i = 0, len = 1; i < word.n; i += len, len = 1) {
+        bool ascii = (unsigned char)word.p[i] < 0x80;
+        int32_t id =
+            ascii ? b->byte_id[(unsigned char)word.p[i]] : hr_bpe_char_at(b->chars, word, i, &len);
+        if (id >= 0) add_id(s, id);
+        else start_from_bytes(b, hr_str_slice(word, i, i + len), s);
+    }
+}
+
 /* True when every byte of a character has its <0xHH>. */
 static bool has_bytes(const hr_bpe *b, hr_str c)
 {
@@ -223,7 +235,7 @@ static void merge_all(const hr_bpe *b, hr_bpe_scratch *s)
 }
 
 /* The same for few symbols, where looking at all pairs is quicker than keeping them in order. */
-static size_t merge_few(const hr_bpe *b, int32_t *ids, size_t n)
+size_t hr_bpe_merge_few(const hr_bpe *b, int32_t *ids, size_t n, uint32_t *worst)
 {
     uint32_t rank[FEW]; /* of the pair that each makes with the next */
     int32_t into[FEW];
@@ -233,6 +245,7 @@ static size_t merge_few(const hr_bpe *b, int32_t *ids, size_t n)
         for (size_t i = 1; i < pairs; i++)
             if (rank[i] < rank[best]) best = i;
         if (rank[best] == UINT32_MAX) break;
+        if (rank[best] > *worst) *worst = rank[best];
         ids[best] = into[best];
         for (size_t i = best + 1; i < pairs; i++) {
             ids[i] = ids[i + 1];
@@ -263,8 +276,6 @@ static hr_status whole_word(const hr_bpe *b, hr_str word, hr_bpe_scratch *s, int
 
 static hr_status make_room(size_t n, hr_bpe_scratch *s)
 {
-    HR_TRY(hr_grow((void **)&s->ids, &s->ids_capacity, n, sizeof *s->ids));
-    if (n <= FEW) return HR_OK;
     HR_TRY(hr_grow((void **)&s->symbols, &s->capacity, n, sizeof *s->symbols));
     /* each of fewer than n merges takes one candidate out and puts at most two in */
     return hr_grow((void **)&s->heap, &s->heap_capacity, 2 * n, sizeof *s->heap);
@@ -272,7 +283,8 @@ static hr_status make_room(size_t n, hr_bpe_scratch *s)
 
 static hr_status add_few(const hr_bpe *b, hr_bpe_scratch *s, hr_ids *ids)
 {
-    size_t n = merge_few(b, s->ids, s->n);
+    uint32_t worst = 0;
+    size_t n = hr_bpe_merge_few(b, s->ids, s->n, &worst);
     HR_TRY(hr_ids_reserve(ids, n));
     memcpy(ids->p + ids->n, s->ids, n * sizeof *s->ids);
     ids->n += n;
@@ -285,12 +297,14 @@ hr_status hr_bpe_encode(const hr_bpe *b, hr_str word, hr_bpe_scratch *s, hr_ids 
     int32_t whole = -1;
     if (b->ignore_merges) HR_TRY(whole_word(b, word, s, &whole));
     if (whole >= 0) return hr_ids_add(ids, whole);
-    HR_TRY(make_room(word.n + 1, s));
+    HR_TRY(hr_grow((void **)&s->ids, &s->ids_capacity, word.n + 1, sizeof *s->ids));
     s->n = 0;
-    if (b->byte_level) start_from_bytes(b, word, s);
+    if (b->chars) start_from_known_chars(b, word, s);
+    else if (b->byte_level) start_from_bytes(b, word, s);
     else start_from_chars(b, word, s);
     if (s->n == 0) return HR_OK;
-    if (word.n < FEW && !b->empty_parts) return add_few(b, s, ids);
+    if (s->n <= FEW && !b->empty_parts) return add_few(b, s, ids);
+    HR_TRY(make_room(s->n, s));
     merge_all(b, s);
     for (int32_t i = 0; i >= 0; i = s->symbols[i].next) HR_TRY(hr_ids_add(ids, s->symbols[i].id));
     return HR_OK;
@@ -299,7 +313,9 @@ hr_status hr_bpe_encode(const hr_bpe *b, hr_str word, hr_bpe_scratch *s, hr_ids 
 void hr_bpe_deinit(hr_bpe *b)
 {
     hr_free(b->merges);
+    hr_free(b->chars);
     b->merges = NULL;
+    b->chars = NULL;
 }
 
 void hr_bpe_scratch_deinit(hr_bpe_scratch *s)

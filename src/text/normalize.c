@@ -19,6 +19,7 @@
 /* Most characters that one decomposes to (U+FDFA). */
 #define MOST_PARTS 18
 #define LAST_CLASS 255
+#define FORM_NFC   (UTF8PROC_COMPOSE | UTF8PROC_STABLE)
 
 void hr_marked_put(hr_marked_text *out, hr_str bytes, bool plain, bool marked)
 {
@@ -120,6 +121,27 @@ static hr_status decompose(uint32_t c, int form, hr_normalize_scratch *s, size_t
     return HR_OK;
 }
 
+/* Characters that NFC leaves as they are and that nothing composes with from the right: whole
+ * scripts, for the sake of speed. Marks, and what decomposes for good, lie between them. */
+static bool is_settled(uint32_t c)
+{
+    static const hr_range settled[] = {
+        { 0, FIRST_UNSAFE - 1 }, { 0x0400, 0x0482 }, { 0x2010, 0x205E }, { 0x3001, 0x3029 },
+        { 0x3030, 0x3098 },      { 0x309B, 0x30FF }, { 0x3400, 0x4DBF }, { 0x4E00, 0x9FFF },
+        { 0xAC00, 0xD7A3 },      { 0xFF01, 0xFF9D },
+    };
+    return hr_ranges_have(settled, sizeof settled / sizeof *settled, c);
+}
+
+/* The beginning of the last of the settled characters from `i` on; i when there are none. */
+static size_t skip_settled(hr_str in, size_t i)
+{
+    size_t last = i, len;
+    for (; i < in.n && is_settled(hr_utf8_decode(hr_str_slice(in, i, in.n), &len)); i += len)
+        last = i;
+    return last;
+}
+
 static hr_status unicode_form(const hr_normalizer *stage, hr_str in, const char *plain,
                               hr_normalize_scratch *s, hr_marked_text *out)
 {
@@ -127,6 +149,14 @@ static hr_status unicode_form(const hr_normalizer *stage, hr_str in, const char 
     bool alone = false; /* the piece is a late character, which takes no marks */
     s->n = 0;
     for (size_t i = 0, len; i < in.n; i += len) {
+        size_t settled = stage->form == FORM_NFC ? skip_settled(in, i) : i;
+        if (settled > i) { /* what follows may still join the last of them */
+            HR_TRY(write_piece(stage->form, s, hr_any_plain(plain, piece, i), plain, out));
+            hr_marked_put(out, hr_str_slice(in, i, settled), false, false);
+            if (plain) hr_buf_add(&out->plain, plain + i, settled - i);
+            piece = i = settled;
+            alone = false;
+        }
         uint32_t c = hr_utf8_decode(hr_str_slice(in, i, in.n), &len);
         size_t parts, before = s->n;
         HR_TRY(decompose(c, stage->form, s, &parts));
@@ -147,7 +177,7 @@ static hr_status unicode_form(const hr_normalizer *stage, hr_str in, const char 
 /* Already normal, as far as a glance can tell: no character from U+0300 on, or only ASCII. */
 static bool looks_normal(int form, hr_str text)
 {
-    unsigned char limit = form == (UTF8PROC_COMPOSE | UTF8PROC_STABLE) ? FIRST_UNSAFE_LEAD : 0x80;
+    unsigned char limit = form == FORM_NFC ? FIRST_UNSAFE_LEAD : 0x80;
     for (size_t i = 0; i < text.n; i++)
         if ((unsigned char)text.p[i] >= limit) return false;
     return true;

@@ -61,6 +61,12 @@ typedef struct hr_merge {
     int32_t id;    /* what the pair becomes */
 } hr_merge;
 
+/* Characters that words may start with instead of their bytes. */
+typedef struct hr_bpe_chars {
+    int32_t token[0x10000];       /* of a character below U+10000, plus one; 0 = none */
+    uint8_t crossed[0x10000 / 8]; /* bit: byte before << 8 | byte behind a boundary */
+} hr_bpe_chars;
+
 typedef struct hr_bpe {
     const hr_vocab *vocab; /* borrowed from the tokenizer */
     hr_merge *merges;      /* owned, [mask + 1]; open addressing */
@@ -70,6 +76,7 @@ typedef struct hr_bpe {
     bool byte_fallback;   /* characters: unknown ones become <0xHH> */
     bool empty_parts;     /* a merge has an empty side */
     bool fuse_unk;        /* characters: a run of unknown ones is one unk */
+    hr_bpe_chars *chars;  /* owned; byte level, or NULL */
     int32_t unk;          /* characters: id or -1 = unknown ones vanish */
     int32_t byte_id[256]; /* byte level: the byte's character; fallback: <0xHH>; -1 = none */
     size_t longest;       /* bytes of the longest token text */
@@ -102,6 +109,13 @@ HR_MUST_USE hr_status hr_bpe_add_merge(hr_bpe *b, hr_str left, hr_str right);
 void hr_bpe_put_merge(hr_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id);
 /* Looks up the ids of bytes: after the vocabulary is whole. */
 HR_MUST_USE hr_status hr_bpe_find_bytes(hr_bpe *b);
+/* bpe_chars.c: after that and after the tokens' bytes. Where it cannot hold, words start as bytes.
+ */
+HR_MUST_USE hr_status hr_bpe_find_chars(hr_bpe *b);
+/* The token that the character at byte `at` of a word starts as, or -1; *len is its length. */
+int32_t hr_bpe_char_at(const hr_bpe_chars *c, hr_str word, size_t at, size_t *len);
+/* Merges ids [n] in place, n ≤ 48; how many are left. *worst rises to the last rank used. */
+size_t hr_bpe_merge_few(const hr_bpe *b, int32_t *ids, size_t n, uint32_t *worst);
 /* Appends the ids of one word. */
 HR_MUST_USE hr_status hr_bpe_encode(const hr_bpe *b, hr_str word, hr_bpe_scratch *s, hr_ids *ids);
 void hr_bpe_deinit(hr_bpe *b);

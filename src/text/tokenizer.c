@@ -187,6 +187,7 @@ hr_status hr_tokenizer_finish(hr_tokenizer *t)
     hr_buf_deinit(&scratch[0]);
     hr_buf_deinit(&scratch[1]);
     if (!st) st = hr_bpe_find_bytes(&t->bpe);
+    if (!st) st = hr_bpe_find_chars(&t->bpe);
     return st ? st : spell_unknown_bytes(t);
 }
 

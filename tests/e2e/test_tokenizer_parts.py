@@ -9,7 +9,7 @@ import random
 import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from test_tokenizer import ALL, BASE, byte_level, check, mixed, plain_bytes, run
+from test_tokenizer import ALL, BASE, byte_level, check, mixed, plain_bytes, run, same
 from conftest import headrace
 
 R = random.Random
@@ -204,3 +204,50 @@ def test_refusals(tmp_path, change, naming):
     path.write_text(json.dumps({**BASE, **change}))
     r = headrace("tokenize", path, "--prompt", "a")
     assert r.returncode == 1 and naming in r.stderr and "tokenizer.json" in r.stderr, r.stderr
+
+
+# ---- byte-level merges in any order --------------------------------------------------------------
+
+def hostile(seed):
+    """Merges of bytes in an order that no training gives: whole characters late or never, tokens
+    that hold a part of one across its boundary, the same token made in two ways."""
+    r = random.Random(seed)
+    letters = "好妈吗。é\u0301Ж하a b"
+    alphabet = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    vocab, merges = dict(alphabet), []
+    for _ in range(r.randint(5, 120)):
+        text = level.pre_tokenize_str("".join(r.choices(letters, k=r.randint(1, 4))))[0][0]
+        at = r.randrange(len(text))
+        end = min(len(text), at + r.randint(2, 6))
+        parts, taken = text[at:end], sorted(vocab, key=len, reverse=True)
+        for cut in r.sample(range(1, max(2, len(parts))), k=max(1, len(parts) - 1)):
+            pair = parts[:cut], parts[cut:]
+            if pair[0] in vocab and pair[1] in vocab and pair not in merges:
+                merges.append(pair)
+                vocab.setdefault(parts, len(vocab))
+        left, right = r.choice(taken[:40]), r.choice(list(alphabet))
+        if r.random() < 0.3 and (left, right) not in merges and len(left) < 8:
+            merges.append((left, right))
+            vocab.setdefault(left + right, len(vocab))
+    for c in r.sample(letters, k=6):  # whole characters, two bytes at a time, after all the others
+        text = level.pre_tokenize_str(c)[0][0]
+        for end in range(2, len(text) + 1):
+            if (text[:end - 1], text[end - 1]) not in merges and text[:end - 1] in vocab:
+                merges.append((text[:end - 1], text[end - 1]))
+                vocab.setdefault(text[:end], len(vocab))
+    if r.random() < 0.5:
+        head = merges[:len(alphabet)]
+        r.shuffle(head)
+        merges[:len(head)] = head
+    t = Tokenizer(models.BPE(vocab, merges))
+    t.pre_tokenizer = level
+    t.decoder = decoders.ByteLevel()
+    return t, ["".join(r.choices(letters, k=r.randint(1, 30))) for _ in range(200)]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_merges_in_any_order(tmp_path, seed):
+    oracle, texts = hostile(seed)
+    oracle.save(str(tmp_path / "tokenizer.json"))
+    same(tmp_path / "tokenizer.json", oracle, texts)
