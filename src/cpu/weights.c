@@ -151,7 +151,7 @@ hr_status hr_weights_get(hr_cpu_backend *b, const hr_weight *w, const hr_packed 
     double begin = hr_now_s(), before = b->base.weights_s;
     hr_status st = pack(b, w, p);
     b->base.weights_s = before + (hr_now_s() - begin); /* its scales, had on the way, within */
-    if (!st) st = table_reserve(t); /* after pack, which may add the scale */
+    if (!st) st = table_reserve(t);                    /* after pack, which may add the scale */
     if (st) {
         hr_free(p); /* its room is lost; such a start fails */
         return st;
