@@ -265,7 +265,7 @@ def fuzz(totals):
 
 def sanitizers(totals):
     everything = [n for k in ("unit", "kernels", "conformance") for n in c_tests(k)]
-    if build(totals, "asan", ["headrace", "fuzz", *everything]):
+    if build(totals, "asan", ["headrace", "fuzz", "reply_runner", *everything]):
         heading("address and undefined-behaviour sanitizers")
         env = {**SANITIZERS, "HEADRACE_SANITIZED": "1", **NO_PLUGINS}
         for name in everything:
