@@ -51,7 +51,7 @@ def serving_rows(m):
 
 def rounds(r):
     n = 1 + max(x["round"] for x in r["runs"])
-    return "one round" if n == 1 else f"medians of {n} rounds"
+    return "one round" if n == 1 else f"medians of up to {n} rounds"
 
 
 def about(r):
