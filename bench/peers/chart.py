@@ -1,5 +1,6 @@
 """What the peers' tables and pictures share: names, colours, the line about the machine, bars."""
 import html
+import json
 
 TITLES = {"headrace": "headrace", "llama.cpp": "llama.cpp", "openvino": "OpenVINO", "vllm": "vLLM",
           "onednn": "oneDNN"}
@@ -60,3 +61,16 @@ def picture(title, about, panels):
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {y + 12}" width="760" '
             f'height="{y + 12}" font-family="sans-serif" fill="#111">\n'
             '<rect width="100%" height="100%" fill="#fff"/>\n' + "\n".join(out) + "\n</svg>\n")
+
+
+def keep(stem, title, about, runs, medians, sections, panels, folder):
+    """Prints the table and writes it, the JSON and the picture. medians: {(who, model, work): {…}};
+    sections: lists of lines, of which one line alone is left out."""
+    table = "\n\n".join("\n".join(s) for s in sections if len(s) > 1) + "\n"
+    print(table, end="")
+    folder.mkdir(exist_ok=True)
+    (folder / f"{stem}.txt").write_text(table)
+    (folder / f"{stem}.json").write_text(json.dumps(
+        {**about, "medians": {" ".join(k): v for k, v in medians.items()}, "runs": runs},
+        indent=1) + "\n")
+    (folder / f"{stem}.svg").write_text(picture(title, about, list(panels)))

@@ -1,7 +1,5 @@
 """native.py's table, its JSON and its picture, from the figures of all rounds."""
-import json
-
-from chart import MODELS, TITLES, about_lines, picture
+from chart import MODELS, TITLES, about_lines, keep
 from turns import medians
 
 WHO = ("headrace", "llama.cpp", "openvino")
@@ -60,12 +58,5 @@ def write(about, runs, folder):
     if not runs:
         return
     m = medians(runs, ("tok_s", "gop_s"))
-    sections = [about_lines(about, runs), offline_lines(m), linear_lines(m)]
-    table = "\n\n".join("\n".join(s) for s in sections if len(s) > 1) + "\n"
-    print(table, end="")
-    folder.mkdir(exist_ok=True)
-    (folder / "native.txt").write_text(table)
-    (folder / "native.json").write_text(json.dumps(
-        {**about, "medians": {" ".join(k): v for k, v in m.items()}, "runs": runs}, indent=1) + "\n")
-    (folder / "native.svg").write_text(
-        picture("headrace and its peers on two threads", about, list(panels(m))))
+    keep("native", "headrace and its peers on two threads", about, runs, m,
+         [about_lines(about, runs), offline_lines(m), linear_lines(m)], panels(m), folder)

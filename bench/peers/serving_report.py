@@ -1,7 +1,5 @@
 """serving.py's table, its JSON and its picture, from the figures of all rounds."""
-import json
-
-from chart import MODELS, TITLES, about_lines, picture
+from chart import MODELS, TITLES, about_lines, keep
 from turns import medians
 
 LEVELS = (1, 4, 16, 32)
@@ -61,12 +59,5 @@ def write(about, runs, folder):
     if not runs:
         return
     m = medians(runs, FIGURES)
-    sections = [about_lines(about, runs), serving_lines(m), ratio_lines(m)]
-    table = "\n\n".join("\n".join(s) for s in sections if len(s) > 1) + "\n"
-    print(table, end="")
-    folder.mkdir(exist_ok=True)
-    (folder / "serving_peers.txt").write_text(table)
-    (folder / "serving_peers.json").write_text(json.dumps(
-        {**about, "medians": {" ".join(k): v for k, v in m.items()}, "runs": runs}, indent=1) + "\n")
-    (folder / "serving_peers.svg").write_text(
-        picture("Serving on two threads, 128 tokens in and out", about, list(panels(m))))
+    keep("serving_peers", "Serving on two threads, 128 tokens in and out", about, runs, m,
+         [about_lines(about, runs), serving_lines(m), ratio_lines(m)], panels(m), folder)
