@@ -183,6 +183,7 @@ tests() {
     need clang-14 libclang-rt-14-dev # libFuzzer
     need_program curl curl
     need_program openssl openssl
+    need_program mandoc mandoc
     need_program chromium-headless-shell chromium-headless-shell
     need fonts-dejavu-core
     case "$(uname -m)" in x86_64) need_program qemu-x86_64 qemu-user ;; esac

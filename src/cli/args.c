@@ -327,15 +327,21 @@ hr_status hr_args_sampling(hr_args *a, headrace_sampling *s)
     return HR_OK;
 }
 
+void hr_args_each(unsigned command, void (*tell)(void *to, const hr_cli_flag *f), void *to)
+{
+    for (size_t i = 0; i < N_FLAGS; i++)
+        if (flags[i].commands & command) tell(to, &flags[i]);
+}
+
+static void add_flag_help(void *to, const hr_cli_flag *f)
+{
+    int wide = (int)strlen(f->name) + (f->value ? (int)hr_utf8_length(hr_str_c(f->value)) + 1 : 0);
+    hr_buf_printf(to, "  %s%s%s%*s%s\n", f->name, f->value ? " " : "", f->value ? f->value : "",
+                  wide < 33 ? 34 - wide : 2, "", f->help);
+}
+
 void hr_args_help(unsigned command, const char *usage, hr_buf *out)
 {
     hr_buf_add_c(out, usage);
-    for (size_t i = 0; i < N_FLAGS; i++) {
-        const hr_cli_flag *f = &flags[i];
-        if (!(f->commands & command)) continue;
-        int wide =
-            (int)strlen(f->name) + (f->value ? (int)hr_utf8_length(hr_str_c(f->value)) + 1 : 0);
-        hr_buf_printf(out, "  %s%s%s%*s%s\n", f->name, f->value ? " " : "",
-                      f->value ? f->value : "", wide < 33 ? 34 - wide : 2, "", f->help);
-    }
+    hr_args_each(command, add_flag_help, out);
 }

@@ -153,6 +153,8 @@ HR_MUST_USE hr_status hr_args_check(hr_args *a);
 void hr_args_deinit(hr_args *a);
 /* Sampling flags over `s`, which headrace_sampling_init has filled. */
 HR_MUST_USE hr_status hr_args_sampling(hr_args *a, headrace_sampling *s);
+/* Calls `tell` for each flag of a command, in the table's order. */
+void hr_args_each(unsigned command, void (*tell)(void *to, const hr_cli_flag *f), void *to);
 /* Usage text of a command, derived from the table. */
 void hr_args_help(unsigned command, const char *usage, hr_buf *out);
 /* A file's bytes, "-" = standard input, at most 64 MiB; NUL-terminated in the arena. */

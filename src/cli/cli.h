@@ -4,6 +4,21 @@
 
 #include "cli/args.h"
 
+typedef struct hr_cli_entry {
+    const char *name; /* "serve", "bench serve" */
+    unsigned bit;     /* in flags.def */
+    int (*run)(hr_args *a);
+    const char *summary, *usage;
+} hr_cli_entry;
+extern const hr_cli_entry hr_cli_entries[];
+extern const size_t hr_cli_n_entries;
+/* The command that these arguments begin with, and how many of them name it; NULL when none. */
+const hr_cli_entry *hr_cli_find(int argc, char **argv, size_t *words);
+/* help [--man] [COMMAND] and help --man-pages FOLDER; the arguments after "help". */
+int hr_cli_help(int argc, char **argv);
+/* All commands in a line each. */
+void hr_cli_overview(hr_buf *out);
+
 int hr_cli_generate(hr_args *a);
 int hr_cli_replay(hr_args *a);
 int hr_cli_tokenize(hr_args *a);

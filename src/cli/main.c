@@ -10,14 +10,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 
-typedef struct command {
-    const char *name;
-    unsigned bit;
-    int (*run)(hr_args *a);
-    const char *summary, *usage;
-} command;
-
-static const command commands[] = {
+const hr_cli_entry hr_cli_entries[] = {
     { "serve", HR_CLI_SERVE, hr_cli_serve, "answer OpenAI-compatible HTTP requests",
       "usage: headrace serve MODEL [flags]\n\n"
       "MODEL is a folder in Hugging Face layout, a .gguf file, a packaged model (smollm2-135m), "
@@ -145,7 +138,8 @@ static const command commands[] = {
       "Greedy answers to GSM8K's questions, with lm-evaluation-harness's prompt, filters and "
       "standard error.\nThe data: github.com/openai/grade-school-math, MIT licence.\n\n" },
 };
-#define N_COMMANDS (sizeof commands / sizeof *commands)
+enum { N_COMMANDS = sizeof hr_cli_entries / sizeof *hr_cli_entries };
+const size_t hr_cli_n_entries = N_COMMANDS;
 
 void hr_cli_log(void *args, int level, const char *line)
 {
@@ -161,19 +155,27 @@ int hr_cli_complain(void)
 
 static void print_overview(FILE *to)
 {
-    fputs("headrace " HR_VERSION ": serves large language models on graphs compiled ahead of time\n"
-          "\nusage: headrace COMMAND [arguments]\n\n",
-          to);
+    hr_buf text = { 0 };
+    hr_cli_overview(&text);
+    fputs(hr_buf_c(&text), to);
+    hr_buf_deinit(&text);
+}
+
+const hr_cli_entry *hr_cli_find(int argc, char **argv, size_t *words)
+{
+    char both[64]; /* "bench serve" is one command */
+    snprintf(both, sizeof both, "%s %s", argv[0], argc > 1 ? argv[1] : "");
     for (size_t i = 0; i < N_COMMANDS; i++)
-        fprintf(to, "  %-16s %s\n", commands[i].name, commands[i].summary);
-    fputs("\n'headrace COMMAND --help' lists a command's flags; --version prints the version.\n",
-          to);
+        for (*words = 1; *words <= 2; ++*words)
+            if (!strcmp(*words == 1 ? argv[0] : both, hr_cli_entries[i].name))
+                return &hr_cli_entries[i];
+    return NULL;
 }
 
 static int unknown_command(const char *name)
 {
     const char *names[N_COMMANDS];
-    for (size_t i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
+    for (size_t i = 0; i < N_COMMANDS; i++) names[i] = hr_cli_entries[i].name;
     const char *nearest = hr_str_nearest(name, names, N_COMMANDS);
     if (!strcmp(name, "bench ")) fputs("headrace: which benchmark?\n", stderr);
     else if (!strcmp(name, "eval ")) fputs("headrace: which evaluation?\n", stderr);
@@ -184,7 +186,7 @@ static int unknown_command(const char *name)
     return 2;
 }
 
-static int print_help(const command *c)
+static int print_help(const hr_cli_entry *c)
 {
     hr_buf text = { 0 };
     hr_args_help(c->bit, c->usage, &text);
@@ -207,7 +209,7 @@ static int flush(int exit_status)
     return 1;
 }
 
-static int run(const command *c, int argc, char **argv)
+static int run(const hr_cli_entry *c, int argc, char **argv)
 {
     hr_args a;
     int exit_status = 2;
@@ -239,16 +241,16 @@ int main(int argc, char **argv)
         puts("headrace " HR_VERSION);
         return 0;
     }
-    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+    if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
         print_overview(argc > 1 ? stdout : stderr);
         return argc > 1 ? 0 : 2;
     }
-    char both[64]; /* "bench serve" is one command */
+    if (!strcmp(name, "help")) return flush(hr_cli_help(argc - 2, argv + 2));
+    size_t words;
+    const hr_cli_entry *c = hr_cli_find(argc - 1, argv + 1, &words);
+    if (c) return run(c, argc - 1 - (int)words, argv + 1 + words);
+    char both[64];
     snprintf(both, sizeof both, "%s %s", name, argc > 2 ? argv[2] : "");
-    for (size_t i = 0; i < N_COMMANDS; i++) {
-        if (!strcmp(name, commands[i].name)) return run(&commands[i], argc - 2, argv + 2);
-        if (!strcmp(both, commands[i].name)) return run(&commands[i], argc - 3, argv + 3);
-    }
     bool family = !strcmp(name, "bench") || !strcmp(name, "eval");
     return unknown_command(family ? both : name);
 }
