@@ -143,17 +143,18 @@ static hr_status read_dtype(const hr_json *json, hr_config *c)
 }
 
 /* layer_types says it per layer. Without them, a window holds for all layers, or for those from
- * max_window_layers on where use_sliding_window exists (Qwen2). */
-static hr_status layer_has_window(const hr_json *json, int64_t layer, bool *out)
+ * max_window_layers on (28 where it is not given, as Hugging Face has it). */
+static hr_status layer_has_window(const hr_json *json, const hr_family *family, int64_t layer,
+                                  bool *out)
 {
     const hr_json *types = get(json, "layer_types");
-    int64_t first = 0;
-    *out = true;
+    int64_t first = 28;
+    *out = !family->windows_on_request;
     HR_TRY(hr_config_flag(json, "use_sliding_window", out));
     if (!*out) return HR_OK;
     if (!types) {
-        if (get(json, "use_sliding_window"))
-            HR_TRY(read_i64(json, "max_window_layers", HR_OPTIONAL, &first));
+        HR_TRY(read_i64(json, "max_window_layers", HR_OPTIONAL, &first));
+        if (!family->windows_on_request) first = 0;
         *out = layer >= first;
         return HR_OK;
     }
@@ -165,7 +166,8 @@ static hr_status layer_has_window(const hr_json *json, int64_t layer, bool *out)
                    HR_STR_ARG(type));
 }
 
-static hr_status read_windows(const hr_json *json, hr_arena *arena, hr_config *c)
+static hr_status read_windows(const hr_json *json, const hr_family *family, hr_arena *arena,
+                              hr_config *c)
 {
     int64_t window = 0;
     const hr_json *types = get(json, "layer_types");
@@ -180,7 +182,7 @@ static hr_status read_windows(const hr_json *json, hr_arena *arena, hr_config *c
     bool any = false;
     for (int64_t l = 0; l < c->layers; l++) {
         bool has;
-        HR_TRY(layer_has_window(json, l, &has));
+        HR_TRY(layer_has_window(json, family, l, &has));
         if (types && has && window == 0)
             return hr_fail(HR_INVALID_ARGUMENT,
                            "config.json: layer_types wants a window, sliding_window gives none");
@@ -271,7 +273,7 @@ hr_status hr_config_from_json(const hr_json *json, hr_arena *arena, hr_config *c
     HR_TRY(read_activation(json, c));
     HR_TRY(read_dtype(json, c));
     HR_TRY(hr_config_flag(json, "tie_word_embeddings", &c->tie_word_embeddings));
-    HR_TRY(read_windows(json, arena, c));
+    HR_TRY(read_windows(json, *family, arena, c));
     HR_TRY(read_eos(json, "config.json", c));
     HR_TRY(read_i64(json, "bos_token_id", HR_OPTIONAL, &c->bos));
     HR_TRY((*family)->configure(c, json));

@@ -227,6 +227,8 @@ struct hr_family {
     const char *architectures[4]; /* config.json's, NULL-terminated */
     const char *gguf;             /* general.architecture */
     bool gguf_permutes_qk;        /* its GGUF files interleave the rows of q and k */
+    bool windows_on_request;      /* config.json's sliding_window holds where use_sliding_window is
+                                     true, from max_window_layers on; else for all layers */
     /* Sets what the family fixes or reads under its own names; json NULL = from GGUF. */
     hr_status (*configure)(hr_config *c, const hr_json *json);
     /* One transformer layer: h [T,H] → [T,H]. */

@@ -36,6 +36,7 @@ static hr_status configure(hr_config *c, const hr_json *json)
 const hr_family hr_family_qwen2 = {
     .architectures = { "Qwen2ForCausalLM" },
     .gguf = "qwen2",
+    .windows_on_request = true,
     .configure = configure,
     .layer = layer,
 };

@@ -37,6 +37,7 @@ static hr_status configure(hr_config *c, const hr_json *json)
 const hr_family hr_family_qwen3 = {
     .architectures = { "Qwen3ForCausalLM" },
     .gguf = "qwen3",
+    .windows_on_request = true,
     .configure = configure,
     .layer = layer,
 };

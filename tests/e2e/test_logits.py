@@ -102,9 +102,10 @@ def test_gguf_families(files, family, kind):
     compare(*files("gguf_file", family, kind), DEVICES[-1], "float")
 
 
-@pytest.mark.parametrize("family", ["llama", "llama3", "llama_linear", "llama_yarn"])
+@pytest.mark.parametrize("family", ["llama", "llama3", "llama_linear", "llama_yarn", "mistral_window"])
 def test_far_positions(files, family):
-    """Rope scaling shows only far out: log-probabilities of a 2,100-token prompt."""
+    """Rope scaling shows only far out, and so do keys behind a window: log-probabilities of a
+    2,100-token prompt."""
     model, config, tensors = files("hf", family)
     ids = [(i * 31 + i // 7) % 250 for i in range(2100)]
     answer, = generate(model, "--prompt-ids", ",".join(map(str, ids)), "--max-tokens", 1,

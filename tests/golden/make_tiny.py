@@ -32,6 +32,10 @@ FAMILIES = {
                                              "original_max_position_embeddings": 1024}},
     "mistral": {**BASE, "architectures": ["MistralForCausalLM"], "model_type": "mistral",
                 "sliding_window": None, "head_dim": 32},
+    "mistral_window": {**BASE, "architectures": ["MistralForCausalLM"], "model_type": "mistral",
+                       "sliding_window": 7},
+    "qwen2_window": {**BASE, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
+                     "sliding_window": 5, "use_sliding_window": True, "max_window_layers": 1},
     "qwen2": {**BASE, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
               "rope_theta": 1000000.0, "tie_word_embeddings": True, "use_sliding_window": False},
     "qwen3": {**BASE, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 64,
@@ -121,10 +125,10 @@ def save_raw(tensors, path):
 
 
 def hf(folder, family, dtype="f32", shards=1):
-    """A Hugging Face folder; returns configuration and the numbers in it."""
+    """A Hugging Face folder of a family, or of a configuration; returns that and the numbers in it."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    c = FAMILIES[family]
+    c = FAMILIES[family] if isinstance(family, str) else family
     tensors = {k: rounded(v, dtype) for k, v in random_tensors(c).items()}
     names = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
     (folder / "config.json").write_text(json.dumps({**c, "torch_dtype": names[dtype]}))

@@ -101,7 +101,17 @@ class Model:
         a, b = np.split(x, 2, axis=-1)
         return self.given(np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1))
 
-    def attention(self, x, p):
+    def window(self, layer):
+        """How many keys a query of this layer sees, its own among them; None for all."""
+        c = self.c
+        if "layer_types" in c:
+            return c["sliding_window"] if c["layer_types"][layer] == "sliding_attention" else None
+        if c["model_type"].startswith("qwen"):
+            asked = c.get("use_sliding_window") and layer >= c.get("max_window_layers", 28)
+            return c["sliding_window"] if asked else None
+        return c.get("sliding_window")
+
+    def attention(self, x, p, layer):
         t = x.shape[0]
         q, k, v = (self.linear(x, f"{p}self_attn.{n}_proj").reshape(t, -1, self.d) for n in "qkv")
         if p + "self_attn.q_norm.weight" in self.w:
@@ -110,6 +120,8 @@ class Model:
         k, v = (np.repeat(a, self.heads // self.kv, axis=1) for a in (k, v))
         out = np.empty_like(q)
         mask = np.triu(np.full((t, t), -np.inf, dtype=self.dtype), 1)
+        if self.window(layer):
+            mask += np.tril(np.full((t, t), -np.inf, dtype=self.dtype), -self.window(layer))
         for h in range(self.heads):
             s = q[:, h] @ k[:, h].T / self.dtype(np.sqrt(self.d)) + mask
             e = np.exp(s - s.max(axis=-1, keepdims=True))
@@ -125,7 +137,7 @@ class Model:
         x = self.given(self.w["model.embed_tokens.weight"][np.asarray(ids)])
         for layer in range(self.c["num_hidden_layers"]):
             p = f"model.layers.{layer}."
-            x = self.given(x + self.attention(self.norm(x, p + "input_layernorm"), p))
+            x = self.given(x + self.attention(self.norm(x, p + "input_layernorm"), p, layer))
             x = self.given(x + self.mlp(self.norm(x, p + "post_attention_layernorm"), p))
         return self.norm(x, "model.norm")
 

@@ -142,6 +142,12 @@ static void windows_by_layer(void **state)
              "\"use_sliding_window\":true,\"max_window_layers\":1}");
     assert_int_equal(c.windows[0], 0);
     assert_int_equal(c.windows[1], 4096);
+    /* Qwen asks for windows; where it does not say from which layer on, it is the 28th */
+    assert_null(good("{\"architectures\":[\"Qwen2ForCausalLM\"],\"sliding_window\":4096}").windows);
+    c = good("{\"architectures\":[\"Qwen3ForCausalLM\"],\"sliding_window\":4096,"
+             "\"use_sliding_window\":true,\"num_hidden_layers\":30}");
+    assert_int_equal(c.windows[27], 0);
+    assert_int_equal(c.windows[28], 4096);
     c = good("{\"sliding_window\":8,\"layer_types\":[\"sliding_attention\",\"full_attention\"]}");
     assert_int_equal(c.windows[0], 8);
     assert_int_equal(c.windows[1], 0);
