@@ -13,7 +13,8 @@
 typedef enum hr_linear_kind {
     HR_LINEAR_FLOAT,      /* f32 rows × weights dequantised in registers */
     HR_LINEAR_BF16,       /* bf16 rows × bf16: as they are where hr_isa_bf16, else FLOAT */
-    HR_LINEAR_INT8_GROUP, /* int8 rows with a scale per 32 k × block formats: integers per group */
+    HR_LINEAR_INT8_GROUP, /* int8 rows with a scale per 32 k or one × block formats: integers per
+                             group */
     HR_LINEAR_INT8_ROW,   /* int8 rows with one scale × I8C: one integer over all k */
 } hr_linear_kind;
 
@@ -24,7 +25,8 @@ static inline hr_linear_kind hr_linear_kind_of(const hr_node *n, hr_format f)
     if (x->dtype != HR_DTYPE_I8 || !scale) return HR_LINEAR_FLOAT;
     int64_t k = x->shape.dim[x->shape.rank - 1], scales = scale->shape.dim[1];
     if (f == HR_FORMAT_I8C && scales == 1) return HR_LINEAR_INT8_ROW;
-    if (hr_format_is_blocks(f) && scales == k / HR_PACK_GROUP) return HR_LINEAR_INT8_GROUP;
+    if (hr_format_is_blocks(f) && (scales == 1 || scales == k / HR_PACK_GROUP))
+        return HR_LINEAR_INT8_GROUP;
     return HR_LINEAR_FLOAT;
 }
 

@@ -76,8 +76,8 @@ ALWAYS cols_i less_zero(hr_pack_form form, cols_i codes, int32_t sum)
     return i_sub(codes, i_shl(i_set1(sum), __builtin_ctz(zero)));
 }
 
-/* Scale of the first and second 16 k of group g, and its minimum, as f32 per column. The products
- * are exact: 11-bit times at most 8-bit numbers. */
+/* Scale of the first and second 16 k of group g, and its minimum, as f32 per column; of I4G the
+ * negative zero point. The products are exact: 11-bit times at most 8-bit numbers. */
 ALWAYS void group_affine(hr_format f, const tile_job *j, int64_t g, cols_f scale[2], cols_f *min)
 {
     const hr_pack_form form = hr_pack_form_of(f);
@@ -85,6 +85,11 @@ ALWAYS void group_affine(hr_format f, const tile_job *j, int64_t g, cols_f scale
     *min = f_set1(0);
     if (f == HR_FORMAT_I8C) {
         scale[0] = scale[1] = f_load_f32(s);
+        return;
+    }
+    if (hr_pack_has_offset(form)) {
+        scale[0] = scale[1] = f_load_f32(s);
+        *min = f_from_i(i_load_i8(s + 64));
         return;
     }
     cols_f d = f_load_f16(s);
@@ -104,12 +109,13 @@ ALWAYS void group_affine(hr_format f, const tile_job *j, int64_t g, cols_f scale
 }
 
 /* acc + one row's share of a group: i = Σ code · x of the group's 32 k. d · sc and m · mn of pack.h
- * are exact: they round once, with the integer. */
+ * are exact: they round once, with the integer. So is zero · s, which is at most 2^16. */
 ALWAYS cols_f add_group(hr_pack_form form, cols_f scale, cols_f min, cols_i i,
                         const hr_row_block *b, int lane, cols_f acc)
 {
     cols_f exact = f_from_i(less_zero(form, i, b->all[lane])), t;
-    if (form.scale_bytes != 32) t = f_fma(scale, exact, f_mul(min, f_set1(b->all_f[lane])));
+    if (hr_pack_has_offset(form)) t = f_mul(scale, f_fma(min, f_set1(b->all_f[lane]), exact));
+    else if (form.scale_bytes != 32) t = f_fma(scale, exact, f_mul(min, f_set1(b->all_f[lane])));
     else t = f_mul(scale, exact);
     return f_fma(f_set1(b->scale[lane]), t, acc);
 }
