@@ -35,14 +35,14 @@ static inline hr_linear_kind hr_linear_kind_of(const hr_node *n, hr_format f)
 enum { HR_ROW_BLOCK = 8 };
 typedef struct hr_row_block {
     float scale[HR_ROW_BLOCK];
-    int32_t all[HR_ROW_BLOCK];     /* sum of the row's 32 */
-    float all_f[HR_ROW_BLOCK];     /* the same number: at most 2^12 */
-    int32_t half[2][HR_ROW_BLOCK]; /* sums of its first and second 16 */
+    int32_t minus_all[HR_ROW_BLOCK];     /* minus the sum of the row's 32 */
+    float all_f[HR_ROW_BLOCK];           /* the sum: at most 2^12 */
+    int32_t minus_half[2][HR_ROW_BLOCK]; /* minus the sums of its first and second 16 */
 } hr_row_block;
 
 /* Bytes of prep for `rows` rows; 0 = they are used as they are.
  *   INT8_GROUP  hr_row_block [ceil(rows / 8)][k / 32]
- *   INT8_ROW    int32 [rows]: sum of the whole row
+ *   INT8_ROW    int32 [rows]: minus the sum of the whole row
  *   FLOAT       f32 [rows][k], unless they are f32
  *   BF16        as FLOAT, or bf16 rows filled up with zeros (linear_bf16.h) */
 static inline size_t hr_linear_prep_bytes(const hr_node *n, hr_format f, int64_t rows)

@@ -20,10 +20,11 @@ static void prep_groups(const int8_t *q, const float *scale, int64_t scales, int
     enum { HALF = G / 2 };
     for (int64_t g = 0; g < k / G; g++, q += G, b++) {
         b->scale[lane] = scale[scales == 1 ? 0 : g];
-        b->half[0][lane] = sum_of(q, HALF);
-        b->half[1][lane] = sum_of(q + HALF, HALF);
-        b->all[lane] = b->half[0][lane] + b->half[1][lane];
-        b->all_f[lane] = (float)b->all[lane];
+        int32_t low = sum_of(q, HALF), high = sum_of(q + HALF, HALF);
+        b->minus_half[0][lane] = -low;
+        b->minus_half[1][lane] = -high;
+        b->minus_all[lane] = -(low + high);
+        b->all_f[lane] = (float)(low + high);
     }
 }
 
@@ -58,7 +59,7 @@ ALWAYS void prep_items(const hr_kernel_args *a, int64_t from, int64_t to)
                         (hr_row_block *)a->prep + row / HR_ROW_BLOCK * (k / G),
                         (int)(row % HR_ROW_BLOCK));
             break;
-        case HR_LINEAR_INT8_ROW: ((int32_t *)a->prep)[row] = sum_of(q + row * k, k); break;
+        case HR_LINEAR_INT8_ROW: ((int32_t *)a->prep)[row] = -sum_of(q + row * k, k); break;
         }
 }
 
