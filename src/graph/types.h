@@ -96,6 +96,13 @@ typedef enum hr_live {
     HR_LIVE_COUNT,
 } hr_live;
 
+/* Which rows a quantised matrix was made for. */
+typedef enum hr_weight_rows {
+    HR_WEIGHT_ROWS_ANY,   /* what the build says of its format */
+    HR_WEIGHT_ROWS_FLOAT, /* as they are */
+    HR_WEIGHT_ROWS_INT8,  /* int8, one scale per row */
+} hr_weight_rows;
+
 /* A checkpoint's tensor, not yet read. Owned by the model, borrowed by graphs and backends; a
  * backend reads and packs it once, however many programs use it. */
 typedef struct hr_weight hr_weight;
@@ -103,6 +110,7 @@ struct hr_weight {
     const char *name; /* canonical Hugging Face name, "model.layers.0.mlp.up_proj.weight" */
     hr_shape shape;   /* [N] or [N,K] (K columns contiguous) or [E,N,K] (experts, adapters) */
     hr_format format;
+    hr_weight_rows rows;    /* of a matrix that the checkpoint's linears multiply by */
     const hr_weight *scale; /* I8C: f32 [N], else NULL */
     /* Raw row bytes of rows [first, first + count) of the tensor seen as [product, K], to `to`
      * (count × hr_format_row_bytes). Thread-safe; a short read is DATA_LOSS. */
