@@ -138,6 +138,7 @@ static hr_status resolve_lengths(hr_engine *e)
     if (o->max_num_seqs > o->max_num_batched_tokens) o->max_num_seqs = o->max_num_batched_tokens;
     e->shapes.build.block_size = o->block_size;
     e->shapes.build.table_width = (e->max_model_len + o->block_size - 1) / o->block_size;
+    e->shapes.build.longest = e->max_model_len;
     return HR_OK;
 }
 
@@ -287,7 +288,7 @@ static void shorten(hr_engine *e)
     hr_build_options *b = &e->shapes.build;
     if (b->blocks * b->block_size < 2) return;
     b->table_width = b->blocks;
-    e->max_model_len = b->blocks * b->block_size;
+    e->max_model_len = b->longest = b->blocks * b->block_size;
     hr_log(HR_LOG_INFO, "engine: --max-model-len auto: %lld tokens", (long long)e->max_model_len);
 }
 

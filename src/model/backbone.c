@@ -4,6 +4,7 @@
  * are the contract that model.h states; the runner binds by it. */
 #include <stdio.h>
 
+#include "base/half.h"
 #include "model/model_int.h"
 
 void hr_model_kv_specs(const hr_model *m, const hr_kv_spec **specs, size_t *layers)
@@ -42,6 +43,27 @@ static int cache_inputs(hr_backbone *b, hr_value **inputs, char (*names)[32])
     return n;
 }
 
+/* Rounded as the activations are: the factor was a tensor of that dtype in training. */
+static float embed_scale(const hr_backbone *b)
+{
+    float scale = b->c->embed_scale;
+    if (b->opt->activation == HR_DTYPE_BF16) return hr_bf16_to_f32(hr_f32_to_bf16(scale));
+    return b->opt->activation == HR_DTYPE_F16 ? hr_f16_to_f32(hr_f32_to_f16(scale)) : scale;
+}
+
+/* The rope tables of the layers. Which of LongRoPE's two holds is decided for all requests at once,
+ * or one's numbers would depend on its neighbours'. */
+static void rope_tables(hr_backbone *b)
+{
+    const hr_rope *r = &b->c->rope, *local = &b->c->local_rope;
+    bool is_long = r->long_inv_freq && b->opt->longest > r->original_positions;
+    b->inv_freq = hr_graph_const(b->g, "inv_freq", is_long ? r->long_inv_freq : r->inv_freq,
+                                 HR_SHAPE(r->n_freq));
+    if (local->n_freq)
+        b->local_inv_freq =
+            hr_graph_const(b->g, "local_inv_freq", local->inv_freq, HR_SHAPE(local->n_freq));
+}
+
 /* What the first layer reads [T,H]: rows of the embedding, or rows that an encoder made. */
 static hr_value *first_hidden(hr_backbone *b)
 {
@@ -50,7 +72,8 @@ static hr_value *first_hidden(hr_backbone *b)
         return hr_graph_input(b->g, "embeddings", o->activation, HR_SHAPE(o->tokens, b->c->hidden),
                               HR_LIVE_TOKENS);
     hr_value *ids = hr_graph_input(b->g, "ids", HR_DTYPE_I32, HR_SHAPE(o->tokens), HR_LIVE_TOKENS);
-    return hr_op_embed(b->g, ids, hr_graph_weight(b->g, b->m->embed), o->activation);
+    hr_value *h = hr_op_embed(b->g, ids, hr_graph_weight(b->g, b->m->embed), o->activation);
+    return b->c->embed_scale > 0 ? hr_op_scale(b->g, h, embed_scale(b)) : h;
 }
 
 /* The small inputs of a step, after what the first layer reads. */
@@ -95,7 +118,7 @@ static hr_status build(hr_backbone *b)
     int planes = cache_inputs(b, inputs, names);
     size_t n = (size_t)c->layers * (size_t)planes;
     memcpy(caches, inputs, n * sizeof *inputs);
-    b->inv_freq = hr_graph_const(b->g, "inv_freq", c->rope.inv_freq, HR_SHAPE(c->rope.n_freq));
+    rope_tables(b);
     h = run_layers(b, h, caches, planes);
     hr_graph_output(b->g, "hidden", hr_block_norm(b, h, m->final_norm));
     for (size_t i = 0; i < n; i++) hr_graph_output_donated(b->g, names[i], caches[i], inputs[i]);
@@ -107,7 +130,6 @@ hr_status hr_model_build_backbone(const hr_model *m, const hr_build_options *opt
     *out = NULL;
     hr_graph *g;
     HR_TRY(hr_graph_create("backbone", &g));
-    hr_graph_contract(g, opt->activation);
     hr_backbone b = { .g = g, .m = m, .c = &m->local, .opt = opt };
     hr_status st = build(&b);
     if (st) hr_graph_destroy(g);
@@ -121,5 +143,6 @@ hr_value *hr_model_build_head(hr_graph *g, const hr_model *m, hr_value *hidden,
     hr_backbone b = { .g = g, .m = m, .c = &m->local, .opt = opt };
     hr_value *logits = hr_block_linear(&b, hidden, m->head, NULL, HR_DTYPE_F32);
     /* ids in their order; the rows that filled up the last slices are dropped */
-    return m->devices == 1 ? logits : hr_op_all_gather(g, logits, m->devices, m->config.vocab);
+    if (m->devices > 1) logits = hr_op_all_gather(g, logits, m->devices, m->config.vocab);
+    return b.c->logit_cap > 0 ? hr_op_softcap(g, logits, b.c->logit_cap) : logits;
 }

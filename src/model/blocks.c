@@ -1,8 +1,8 @@
 /* The words that families are written in: what every Llama-shaped transformer shares.
  *
  * Runs at start-up, on the thread that builds programs; owns nothing (values belong to the graph).
- * A linear over a weight in blocks takes 8-bit rows when the build asks for them, one whose
- * checkpoint means such rows always does; the rows are quantised once for all linears that read
+ * A linear over a weight in GGUF blocks takes 8-bit rows when the build asks for them, one over
+ * int8 with a scale per channel always does; the rows are quantised once for all linears that read
  * the same x, which is remembered in the backbone. */
 #include <math.h>
 
@@ -13,15 +13,11 @@ static hr_value *weight(hr_backbone *b, const hr_weight *w)
     return w ? hr_graph_weight(b->g, w) : NULL;
 }
 
-/* How many columns of x share a scale where this weight meets int8 rows; 0 = float rows. A
- * checkpoint may say which; else it is the build's choice, of block formats. */
+/* How many columns of x share a scale where this weight meets int8 rows; 0 = float rows. Integers
+ * with one scale per channel have no float rows: their checkpoint says what the rows are. */
 static int64_t scale_group(const hr_backbone *b, const hr_weight *w)
 {
-    switch (w->rows) {
-    case HR_WEIGHT_ROWS_INT8: return w->shape.dim[1];
-    case HR_WEIGHT_ROWS_FLOAT: return 0;
-    case HR_WEIGHT_ROWS_ANY: break;
-    }
+    if (w->format == HR_FORMAT_I8C) return w->shape.dim[1];
     return b->opt->rows == HR_ROWS_INT8_32 && hr_format_is_blocks(w->format) ? 32 : 0;
 }
 
@@ -56,7 +52,7 @@ hr_value *hr_block_linear(hr_backbone *b, hr_value *x, const hr_weight *w, const
 
 hr_value *hr_block_norm(hr_backbone *b, hr_value *x, const hr_weight *w)
 {
-    return hr_op_rms_norm(b->g, x, weight(b, w), b->c->rms_eps, 0);
+    return hr_op_rms_norm(b->g, x, weight(b, w), b->c->rms_eps, b->c->norm_offset);
 }
 
 hr_value *hr_block_heads(hr_backbone *b, hr_value *x, int64_t heads)
@@ -66,7 +62,10 @@ hr_value *hr_block_heads(hr_backbone *b, hr_value *x, int64_t heads)
 
 hr_value *hr_block_rope(hr_backbone *b, hr_value *x)
 {
-    return hr_op_rope(b->g, x, b->positions, b->inv_freq, b->c->rope.attention_factor);
+    bool local = b->window && b->local_inv_freq;
+    const hr_rope *r = local ? &b->c->local_rope : &b->c->rope;
+    hr_value *inv_freq = local ? b->local_inv_freq : b->inv_freq;
+    return hr_op_rope(b->g, x, b->positions, inv_freq, r->attention_factor);
 }
 
 /* x [T,KV,D] into plane i, in int8 as codes, and a scale for each token and head into plane i + 2.
@@ -89,6 +88,7 @@ hr_value *hr_block_attention(hr_backbone *b, hr_value *q, hr_value *k, hr_value 
 {
     const hr_config *c = b->c;
     bool codes = b->opt->kv_dtype == HR_DTYPE_I8;
+    float scale = (float)(1 / sqrt((double)c->head_dim));
     write_plane(b, 0, k);
     write_plane(b, 1, v);
     hr_value *o = hr_op_attention(b->g, q,
@@ -100,7 +100,8 @@ hr_value *hr_block_attention(hr_backbone *b, hr_value *q, hr_value *k, hr_value 
                                       .block_tables = b->block_tables,
                                       .query_starts = b->query_starts,
                                       .seq_lens = b->seq_lens,
-                                      .scale = (float)(1 / sqrt((double)c->head_dim)),
+                                      .scale = c->attention_scale > 0 ? c->attention_scale : scale,
+                                      .cap = c->attention_cap,
                                       .window = b->window,
                                   });
     return hr_graph_reshape(b->g, o, HR_SHAPE(b->opt->tokens, c->heads * c->head_dim));
@@ -141,7 +142,10 @@ hr_status hr_block_take_layer(hr_model *m, int64_t l, hr_layer *w)
         { &w->k_norm, c->qk_norm, HR_SHAPE(D), "self_attn.k_norm.weight" },
         { &w->o, true, HR_SHAPE(H, N * D), "self_attn.o_proj.weight" },
         { &w->o_bias, c->output_bias, HR_SHAPE(H), "self_attn.o_proj.bias" },
-        { &w->mlp_norm, true, HR_SHAPE(H), "post_attention_layernorm.weight" },
+        { &w->mlp_norm, !c->post_norms, HR_SHAPE(H), "post_attention_layernorm.weight" },
+        { &w->attn_post_norm, c->post_norms, HR_SHAPE(H), "post_attention_layernorm.weight" },
+        { &w->mlp_norm, c->post_norms, HR_SHAPE(H), "pre_feedforward_layernorm.weight" },
+        { &w->mlp_post_norm, c->post_norms, HR_SHAPE(H), "post_feedforward_layernorm.weight" },
         { &w->gate, true, HR_SHAPE(I, H), "mlp.gate_proj.weight" },
         { &w->up, true, HR_SHAPE(I, H), "mlp.up_proj.weight" },
         { &w->down, true, HR_SHAPE(H, I), "mlp.down_proj.weight" },

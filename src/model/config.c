@@ -33,6 +33,19 @@ static hr_status read_i64(const hr_json *o, const char *key, hr_need need, int64
     return hr_json_to_i64(v, what, out);
 }
 
+hr_status hr_config_number(const hr_json *o, const char *key, float *out)
+{
+    char what[96];
+    double x;
+    const hr_json *v = get(o, key);
+    if (!v) return HR_OK;
+    snprintf(what, sizeof what, "config.json: %s", key);
+    HR_TRY(hr_json_to_f64(v, what, &x));
+    *out = (float)x;
+    if (x > 0 && isfinite(*out)) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "%s must be above 0, not %g", what, x);
+}
+
 static hr_status read_f64(const hr_json *o, const char *key, double *out)
 {
     char what[96];
@@ -77,13 +90,8 @@ static hr_status read_architecture(const hr_json *json, hr_arena *arena, hr_conf
 /* Keys that change what is computed, in ways no family here implements. */
 static hr_status refuse_unsupported(const hr_json *json)
 {
-    double rotary = 1;
     bool interleaved = false;
-    HR_TRY(read_f64(json, "partial_rotary_factor", &rotary));
     HR_TRY(hr_config_flag(json, "rope_interleaved", &interleaved));
-    if (rotary != 1)
-        return hr_fail(HR_UNIMPLEMENTED,
-                       "config.json: partial_rotary_factor %g is not supported; 1 is", rotary);
     if (interleaved)
         return hr_fail(HR_UNIMPLEMENTED, "config.json: rope_interleaved true is not supported");
     return HR_OK;
@@ -118,8 +126,8 @@ static hr_status read_activation(const hr_json *json, hr_config *c)
                   { "gelu", HR_ACT_GELU }, { "gelu_new", HR_ACT_GELU_TANH },
                   { "relu", HR_ACT_RELU }, { "gelu_pytorch_tanh", HR_ACT_GELU_TANH } };
     hr_str text = HR_STR("silu");
-    if (get(json, "hidden_act"))
-        HR_TRY(hr_json_to_str(get(json, "hidden_act"), "config.json: hidden_act", &text));
+    const char *key = get(json, "hidden_activation") ? "hidden_activation" : "hidden_act";
+    if (get(json, key)) HR_TRY(hr_json_to_str(get(json, key), "config.json: hidden_act", &text));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!hr_str_eq_c(text, names[i].name)) continue;
         c->act = names[i].act;
@@ -142,8 +150,9 @@ static hr_status read_dtype(const hr_json *json, hr_config *c)
     return HR_OK;
 }
 
-/* layer_types says it per layer. Without them, a window holds for all layers, or for those from
- * max_window_layers on (28 where it is not given, as Hugging Face has it). */
+/* layer_types says it per layer. Without them, a window holds for all layers, for all but every so
+ * many, or for those from max_window_layers on (28 where it is not given, as Hugging Face has it).
+ */
 static hr_status layer_has_window(const hr_json *json, const hr_family *family, int64_t layer,
                                   bool *out)
 {
@@ -153,9 +162,11 @@ static hr_status layer_has_window(const hr_json *json, const hr_family *family, 
     HR_TRY(hr_config_flag(json, "use_sliding_window", out));
     if (!*out) return HR_OK;
     if (!types) {
+        int64_t period = family->window_period;
         HR_TRY(read_i64(json, "max_window_layers", HR_OPTIONAL, &first));
+        if (period) HR_TRY(read_i64(json, "sliding_window_pattern", HR_OPTIONAL, &period));
         if (!family->windows_on_request) first = 0;
-        *out = layer >= first;
+        *out = layer >= first && (period < 1 || (layer + 1) % period != 0);
         return HR_OK;
     }
     hr_str type;
@@ -276,6 +287,7 @@ hr_status hr_config_from_json(const hr_json *json, hr_arena *arena, hr_config *c
     HR_TRY(read_windows(json, *family, arena, c));
     HR_TRY(read_eos(json, "config.json", c));
     HR_TRY(read_i64(json, "bos_token_id", HR_OPTIONAL, &c->bos));
+    c->partial_rotary = (*family)->partial_rotary;
     HR_TRY((*family)->configure(c, json));
     return hr_rope_from_json(json, arena, c);
 }

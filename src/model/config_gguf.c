@@ -14,6 +14,7 @@ typedef struct source {
     const hr_gguf *g;
     const hr_checkpoint *c;
     hr_str architecture;
+    const hr_family *family;
 } source;
 
 static const char *key_of(const source *s, const char *key, char out[160])
@@ -67,6 +68,7 @@ static hr_status read_family(source *s, hr_arena *arena, hr_config *c, const hr_
         hr_buf_deinit(&names);
         return st;
     }
+    s->family = *family;
     c->architecture = hr_arena_copy(arena, s->architecture.p, s->architecture.n);
     return c->architecture ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "architecture");
 }
@@ -84,9 +86,11 @@ static hr_status read_head_dim(const source *s, hr_config *c)
         return hr_fail(HR_UNIMPLEMENTED,
                        "%s: keys of %" PRId64 " and values of %" PRId64 " columns", s->g->path,
                        c->head_dim, value);
-    if (rotated != c->head_dim)
+    if (rotated < 1 || rotated > c->head_dim ||
+        (rotated < c->head_dim && !s->family->partial_rotary))
         return hr_fail(HR_UNIMPLEMENTED, "%s: rope over %" PRId64 " of %" PRId64 " columns",
                        s->g->path, rotated, c->head_dim);
+    c->rotary = (double)rotated / (double)c->head_dim;
     return HR_OK;
 }
 
@@ -123,7 +127,10 @@ static hr_status read_window(const source *s, hr_arena *arena, hr_config *c)
     if (window == 0) return HR_OK;
     int32_t *windows = hr_arena_array(arena, (size_t)c->layers, sizeof *windows);
     if (!windows) return hr_fail(HR_RESOURCE_EXHAUSTED, "windows");
-    for (int64_t l = 0; l < c->layers; l++) windows[l] = (int32_t)window;
+    int64_t period = s->family->window_period;
+    if (period) HR_TRY(read_i64(s, "attention.sliding_window_pattern", HR_OPTIONAL, &period));
+    for (int64_t l = 0; l < c->layers; l++)
+        windows[l] = period > 0 && (l + 1) % period == 0 ? 0 : (int32_t)window;
     c->windows = windows;
     return HR_OK;
 }
@@ -166,37 +173,88 @@ static hr_status read_yarn(const source *s, hr_config *c)
     return HR_OK;
 }
 
-/* rope_freqs.weight, how GGUF writes llama3 scaling: numbers that divide the frequencies. */
-static hr_status read_rope_factors(const source *s, const hr_config *c, hr_arena *arena,
+/* Numbers that divide the frequencies: rope_freqs.weight is how GGUF writes llama3 scaling, two
+ * others are LongRoPE's. *out NULL when the tensor is not there. */
+static hr_status read_rope_factors(const source *s, const char *name, int64_t n, hr_arena *arena,
                                    const float **out)
 {
-    hr_tensor *t = hr_checkpoint_find(s->c, HR_STR("rope_freqs.weight"));
+    hr_tensor *t = hr_checkpoint_find(s->c, hr_str_c(name));
     *out = NULL;
     if (!t) return HR_OK;
-    if (t->weight.format != HR_FORMAT_F32 ||
-        !hr_shape_eq(t->weight.shape, HR_SHAPE(c->head_dim / 2)))
-        return fault(s, "tensor 'rope_freqs.weight' is not F32 of half the head dimension");
-    float *factors = hr_arena_array(arena, (size_t)c->head_dim / 2, sizeof *factors);
+    if (t->weight.format != HR_FORMAT_F32 || !hr_shape_eq(t->weight.shape, HR_SHAPE(n)))
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "%s: tensor '%s' is not F32 of half the columns that turn", s->g->path,
+                       name);
+    float *factors = hr_arena_array(arena, (size_t)n, sizeof *factors);
     if (!factors) return hr_fail(HR_RESOURCE_EXHAUSTED, "rope factors");
     HR_TRY(t->weight.read_rows(&t->weight, 0, 1, factors));
-    for (int64_t i = 0; i < c->head_dim / 2; i++)
+    for (int64_t i = 0; i < n; i++)
         if (!(factors[i] > 0) || !isfinite((double)factors[i]))
-            return fault(s, "tensor 'rope_freqs.weight' holds a number that is not positive");
+            return hr_fail(HR_INVALID_ARGUMENT,
+                           "%s: tensor '%s' holds a number that is not positive", s->g->path, name);
     t->used = true;
     *out = factors;
     return HR_OK;
 }
 
+/* Both lists, or neither. */
+static hr_status read_long(const source *s, int64_t columns, hr_arena *arena, hr_config *c)
+{
+    hr_rope *r = &c->rope;
+    const float *near, *far;
+    double attention = 0;
+    HR_TRY(read_rope_factors(s, "rope_factors_short.weight", columns / 2, arena, &near));
+    HR_TRY(read_rope_factors(s, "rope_factors_long.weight", columns / 2, arena, &far));
+    if (!near && !far) return HR_OK;
+    if (!near || !far)
+        return fault(s, "rope factors for short contexts or for long ones are missing");
+    if (r->kind != HR_ROPE_DEFAULT) return fault(s, "rope scaling beside rope factors");
+    HR_TRY(
+        read_i64(s, "rope.scaling.original_context_length", HR_REQUIRED, &r->original_positions));
+    HR_TRY(read_f64(s, "rope.scaling.attn_factor", HR_OPTIONAL, &attention));
+    if (r->original_positions < 2 || r->original_positions > INT32_MAX || attention < 0)
+        return fault(s, "rope scaling: original context length or attention factor");
+    r->attention_factor = (float)attention;
+    r->kind = HR_ROPE_LONG;
+    return hr_rope_compute_long(r, columns, near, far, c->max_positions, arena);
+}
+
+static hr_status read_theta(const source *s, const char *key, double *out)
+{
+    HR_TRY(read_f64(s, key, HR_OPTIONAL, out));
+    if (*out > 1 && isfinite(*out)) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "%s: %s %g", s->g->path, key, *out);
+}
+
 static hr_status read_rope(const source *s, hr_arena *arena, hr_config *c)
 {
     const float *factors;
-    c->rope.theta = 10000;
-    HR_TRY(read_f64(s, "rope.freq_base", HR_OPTIONAL, &c->rope.theta));
-    if (!(c->rope.theta > 1) || !isfinite(c->rope.theta)) return fault(s, "rope.freq_base");
+    int64_t columns;
+    if (c->rope.theta == 0) c->rope.theta = 10000;
+    HR_TRY(hr_rope_columns(c, s->g->path, &columns));
+    HR_TRY(read_theta(s, "rope.freq_base", &c->rope.theta));
     HR_TRY(read_rope_kind(s, &c->rope));
+    if (c->local_rope.theta > 0) {
+        HR_TRY(read_theta(s, "rope.freq_base_swa", &c->local_rope.theta));
+        HR_TRY(hr_rope_compute(&c->local_rope, columns, NULL, arena));
+    }
     if (c->rope.kind == HR_ROPE_YARN) HR_TRY(read_yarn(s, c));
-    HR_TRY(read_rope_factors(s, c, arena, &factors));
-    return hr_rope_compute(&c->rope, c->head_dim, factors, arena);
+    HR_TRY(read_long(s, columns, arena, c));
+    if (c->rope.kind == HR_ROPE_LONG) return HR_OK;
+    HR_TRY(read_rope_factors(s, "rope_freqs.weight", columns / 2, arena, &factors));
+    return hr_rope_compute(&c->rope, columns, factors, arena);
+}
+
+/* Soft caps, as Gemma 2 has them; 0 or absent = none. */
+static hr_status read_caps(const source *s, hr_config *c)
+{
+    double scores = 0, logits = 0;
+    HR_TRY(read_f64(s, "attn_logit_softcapping", HR_OPTIONAL, &scores));
+    HR_TRY(read_f64(s, "final_logit_softcapping", HR_OPTIONAL, &logits));
+    if (!(scores >= 0 && logits >= 0 && isfinite(scores + logits))) return fault(s, "soft caps");
+    c->attention_cap = (float)scores;
+    c->logit_cap = (float)logits;
+    return HR_OK;
 }
 
 static hr_status read_special(const source *s, hr_config *c)
@@ -230,11 +288,12 @@ hr_status hr_config_from_gguf(const hr_gguf *g, const hr_checkpoint *checkpoint,
     HR_TRY(read_family(&s, arena, c, family));
     HR_TRY(read_sizes(&s, c));
     HR_TRY(read_window(&s, arena, c));
-    HR_TRY(read_rope(&s, arena, c));
+    HR_TRY(read_caps(&s, c));
     HR_TRY(read_special(&s, c));
     c->tie_word_embeddings = !has_tensor(&s, "lm_head.weight");
     c->attention_bias = has_tensor(&s, "model.layers.0.self_attn.q_proj.bias");
     c->output_bias = has_tensor(&s, "model.layers.0.self_attn.o_proj.bias");
     c->mlp_bias = has_tensor(&s, "model.layers.0.mlp.gate_proj.bias");
-    return (*family)->configure(c, NULL);
+    HR_TRY((*family)->configure(c, NULL));
+    return read_rope(&s, arena, c);
 }

@@ -11,9 +11,8 @@
 #include "model/model_int.h"
 
 static const hr_family *const families[] = {
-    &hr_family_llama,
-    &hr_family_qwen2,
-    &hr_family_qwen3,
+    &hr_family_llama, &hr_family_qwen2,  &hr_family_qwen3,
+    &hr_family_phi3,  &hr_family_gemma2, &hr_family_gemma3,
 };
 #define FAMILIES (sizeof families / sizeof *families)
 
@@ -73,7 +72,8 @@ hr_status hr_model_take(hr_model *m, const hr_weight **out, hr_shape shape, cons
         t = hr_checkpoint_find(&m->checkpoint, hr_str_c(name));
         if (!t)
             return hr_fail(HR_INVALID_ARGUMENT, "%s: tensor '%s' is missing", m->path,
-                           m->gguf.path ? hr_gguf_file_name(name, in_file) : name);
+                           m->gguf.path ? hr_gguf_file_name(m->config.architecture, name, in_file)
+                                        : name);
         HR_TRY(check_tensor(t, shape));
     }
     t->used = true;
@@ -107,7 +107,7 @@ static hr_status refuse_unused(hr_model *m)
 {
     for (size_t i = 0; i < m->checkpoint.n; i++) {
         const hr_tensor *t = m->checkpoint.tensors[i];
-        if (t->used || t->may_be_left || is_known_buffer(t)) continue;
+        if (t->used || is_known_buffer(t)) continue;
         return hr_fail(HR_INVALID_ARGUMENT, "%s: tensor '%s' has no place in a %s with this config",
                        t->file->path, t->in_file, m->config.architecture);
     }
@@ -147,6 +147,7 @@ static void mark_interleaved(hr_model *m)
 
 hr_status hr_family_bind(hr_model *m)
 {
+    if (m->family->fused) HR_TRY(hr_fused_split(m));
     if (!m->quantizes) HR_TRY(hr_quantized_bind(m));
     HR_TRY(take_all(m));
     HR_TRY(refuse_unused(m));
@@ -158,7 +159,8 @@ hr_status hr_family_bind(hr_model *m)
     for (size_t i = 0; i < m->checkpoint.n; i++) {
         const hr_weight *w = &m->checkpoint.tensors[i]->weight;
         const hr_tensor *t = m->checkpoint.tensors[i];
-        bool skipped = !t->used || t->is_part || strcmp(w->name, "rope_freqs.weight") == 0 ||
+        bool skipped = !t->used || t->is_part ||
+                       hr_str_starts(hr_str_c(w->name), HR_STR("rope_f")) ||
                        (m->head == m->embed && strcmp(w->name, "lm_head.weight") == 0);
         if (!skipped) m->weights[m->n_weights++] = w;
     }

@@ -20,9 +20,10 @@ typedef struct reader {
     hr_file *file; /* borrowed from the checkpoint */
     hr_checkpoint *c;
     hr_gguf *g;
-    uint64_t at;   /* file offset of the next byte */
-    char *window;  /* owned, WINDOW bytes */
-    uint64_t from; /* file offset of window[0] */
+    hr_str architecture; /* n 0 until metadata is read */
+    uint64_t at;         /* file offset of the next byte */
+    char *window;        /* owned, WINDOW bytes */
+    uint64_t from;       /* file offset of window[0] */
     size_t filled;
 } reader;
 
@@ -349,7 +350,7 @@ static hr_status take_tensor(reader *r)
     HR_TRY(tensor_bytes(r, name, &t.weight, &bytes));
     t.bytes = bytes;
     t.in_file = name.p;
-    HR_TRY(hr_gguf_canonical_name(name, r->c->arena, &canonical));
+    HR_TRY(hr_gguf_canonical_name(r->architecture, name, r->c->arena, &canonical));
     return hr_checkpoint_add(r->c, &t, canonical);
 }
 
@@ -392,6 +393,7 @@ static hr_status read_all(reader *r)
     HR_TRY(take_u64(r, &tensors));
     HR_TRY(take_u64(r, &values));
     HR_TRY(read_metadata(r, values));
+    HR_TRY(hr_gguf_str(r->g, "general.architecture", HR_OPTIONAL, &r->architecture));
     HR_TRY(read_alignment(r, &alignment));
     for (uint64_t i = 0; i < tensors; i++) HR_TRY(take_tensor(r));
     return place_tensors(r, alignment);

@@ -100,34 +100,59 @@ static const name_pair layer_names[] = {
     { "ffn_down", "mlp.down_proj" },
 };
 
-static const char *look_up(const name_pair *pairs, size_t n, hr_str gguf)
+/* Where an architecture means another tensor by a name of a layer. */
+static const struct own_name {
+    const char *architecture;
+    name_pair pair;
+} own_names[] = {
+    { "phi3", { "attn_qkv", "self_attn.qkv_proj" } },
+    { "phi3", { "ffn_up", "mlp.gate_up_proj" } },
+    { "gemma2", { "post_attention_norm", "post_attention_layernorm" } },
+    { "gemma2", { "ffn_norm", "pre_feedforward_layernorm" } },
+    { "gemma2", { "post_ffw_norm", "post_feedforward_layernorm" } },
+    { "gemma3", { "post_attention_norm", "post_attention_layernorm" } },
+    { "gemma3", { "ffn_norm", "pre_feedforward_layernorm" } },
+    { "gemma3", { "post_ffw_norm", "post_feedforward_layernorm" } },
+};
+
+/* The pair of a GGUF name (by_gguf) or of a canonical one; NULL when there is none. */
+static const name_pair *look_up(hr_str architecture, bool in_layer, bool by_gguf, hr_str name)
 {
+    size_t n =
+        in_layer ? sizeof layer_names / sizeof *layer_names : sizeof top_names / sizeof *top_names;
+    const name_pair *pairs = in_layer ? layer_names : top_names;
+    for (size_t i = 0; in_layer && i < sizeof own_names / sizeof *own_names; i++) {
+        const name_pair *p = &own_names[i].pair;
+        if (hr_str_eq_c(architecture, own_names[i].architecture) &&
+            hr_str_eq_c(name, by_gguf ? p->gguf : p->hf))
+            return p;
+    }
     for (size_t i = 0; i < n; i++)
-        if (hr_str_eq_c(gguf, pairs[i].gguf)) return pairs[i].hf;
+        if (hr_str_eq_c(name, by_gguf ? pairs[i].gguf : pairs[i].hf)) return &pairs[i];
     return NULL;
 }
 
-hr_status hr_gguf_canonical_name(hr_str name, hr_arena *arena, hr_str *out)
+hr_status hr_gguf_canonical_name(hr_str architecture, hr_str name, hr_arena *arena, hr_str *out)
 {
     *out = name;
     hr_str kind = hr_str_ends(name, HR_STR(".weight")) ? HR_STR(".weight") : HR_STR(".bias");
     if (!hr_str_ends(name, kind)) return HR_OK;
     hr_str stem = hr_str_slice(name, 0, name.n - kind.n), layer = { 0 };
-    const char *hf;
+    const name_pair *pair;
     if (hr_str_starts(stem, HR_STR("blk."))) {
         stem = hr_str_slice(stem, 4, stem.n);
         size_t dot = hr_str_find(stem, HR_STR("."), 0);
         if (dot > stem.n) return HR_OK;
         layer = hr_str_slice(stem, 0, dot);
         stem = hr_str_slice(stem, dot + 1, stem.n);
-        hf = look_up(layer_names, sizeof layer_names / sizeof *layer_names, stem);
+        pair = look_up(architecture, true, true, stem);
     } else {
-        hf = look_up(top_names, sizeof top_names / sizeof *top_names, stem);
+        pair = look_up(architecture, false, true, stem);
     }
-    if (!hf) return HR_OK;
+    if (!pair) return HR_OK;
     hr_buf b = { 0 };
     if (layer.n) hr_buf_printf(&b, "model.layers.%.*s.", HR_STR_ARG(layer));
-    hr_buf_add_c(&b, hf);
+    hr_buf_add_c(&b, pair->hf);
     hr_buf_add_str(&b, kind);
     hr_status st = hr_buf_status(&b);
     char *copy = st ? NULL : hr_arena_copy(arena, b.p, b.n);
@@ -137,22 +162,17 @@ hr_status hr_gguf_canonical_name(hr_str name, hr_arena *arena, hr_str *out)
     return st;
 }
 
-const char *hr_gguf_file_name(const char *canonical, char out[160])
+const char *hr_gguf_file_name(const char *architecture, const char *canonical, char out[160])
 {
     unsigned layer;
     int used = 0;
     hr_str name = hr_str_c(canonical);
     hr_str kind = hr_str_ends(name, HR_STR(".bias")) ? HR_STR(".bias") : HR_STR(".weight");
     bool in_layer = sscanf(canonical, "model.layers.%u.%n", &layer, &used) == 1 && used;
-    const name_pair *pairs = in_layer ? layer_names : top_names;
-    size_t n =
-        in_layer ? sizeof layer_names / sizeof *layer_names : sizeof top_names / sizeof *top_names;
     hr_str stem = hr_str_slice(name, (size_t)used, name.n - kind.n);
-    for (size_t i = 0; i < n; i++) {
-        if (!hr_str_eq_c(stem, pairs[i].hf)) continue;
-        if (in_layer) snprintf(out, 160, "blk.%u.%s%s", layer, pairs[i].gguf, kind.p);
-        else snprintf(out, 160, "%s%s", pairs[i].gguf, kind.p);
-        return out;
-    }
-    return canonical;
+    const name_pair *pair = look_up(hr_str_c(architecture), in_layer, false, stem);
+    if (!pair) return canonical;
+    if (in_layer) snprintf(out, 160, "blk.%u.%s%s", layer, pair->gguf, kind.p);
+    else snprintf(out, 160, "%s%s", pair->gguf, kind.p);
+    return out;
 }

@@ -65,6 +65,7 @@ typedef enum hr_rope_kind {
     HR_ROPE_DYNAMIC, /* NTK: equal to default up to max_positions, which therefore bounds it */
     HR_ROPE_LLAMA3,
     HR_ROPE_YARN,
+    HR_ROPE_LONG, /* LongRoPE: a factor for each frequency, others for long contexts */
 } hr_rope_kind;
 
 typedef struct hr_rope {
@@ -74,11 +75,13 @@ typedef struct hr_rope {
     double beta_fast, beta_slow;              /* yarn; 0 = 32 and 1 */
     double mscale, mscale_all_dim;            /* yarn; 0 = not given */
     bool no_truncate;                         /* yarn: the ramp's ends are not rounded outwards */
-    int64_t original_positions;               /* llama3, yarn: pretrained context */
-    float *inv_freq;        /* [F], F = D/2; owned by the model; computed in f64 as Hugging Face
-                               defines it, rounded once */
+    int64_t original_positions;               /* llama3, yarn, long: pretrained context */
+    float *inv_freq;        /* [F], half of the columns that turn; owned by the model; computed in
+                               f64 as Hugging Face defines it, rounded once */
+    float *long_inv_freq;   /* [F], instead of those where a request may be longer than
+                               original_positions; NULL but for long */
     int64_t n_freq;         /* F */
-    float attention_factor; /* multiplies cos and sin; 1 but for yarn */
+    float attention_factor; /* multiplies cos and sin; 1 but for yarn and long */
 } hr_rope;
 
 /* Sampling defaults of generation_config.json; each is set only where its flag is. */
@@ -103,6 +106,14 @@ typedef struct hr_config {
     float rms_eps;
     hr_activation act;
     hr_rope rope;
+    hr_rope local_rope;    /* of layers with a window; n_freq 0 = rope is theirs too */
+    bool partial_rotary;   /* the family can leave columns of a head unturned */
+    double rotary;         /* share of a head's columns that rope turns, the first ones */
+    float norm_offset;     /* added to the weights of norms */
+    float embed_scale;     /* times the embedding; 0 = 1 */
+    float attention_scale; /* times q·k; 0 = 1/sqrt(D) */
+    float attention_cap;   /* soft cap of scores, 0 = none */
+    float logit_cap;       /* soft cap of logits, 0 = none */
     const int32_t
         *windows; /* [L] sliding window of each layer, 0 = all keys; NULL = none has one */
     bool tie_word_embeddings;
@@ -110,8 +121,9 @@ typedef struct hr_config {
     bool output_bias;    /* on o */
     bool mlp_bias;
     bool qk_norm;
-    hr_dtype dtype; /* what the checkpoint was trained or saved in; F32 where unknown */
-    int64_t bos;    /* -1 = none */
+    bool post_norms; /* what attention and MLP give is normalised before it is added */
+    hr_dtype dtype;  /* what the checkpoint was trained or saved in; F32 where unknown */
+    int64_t bos;     /* -1 = none */
     int64_t eos[HR_MODEL_MAX_EOS]; /* config and generation_config together */
     size_t n_eos;
     hr_generation_defaults generation;
@@ -122,10 +134,10 @@ const hr_config *hr_model_config(const hr_model *m);
 const char *hr_model_path(const hr_model *m);
 /* Every weight the graphs use, in file order. */
 const hr_weight *const *hr_model_weights(const hr_model *m, size_t *count);
-/* True when any matrix is in a block format: HR_ROWS_INT8_32 is its natural activation. */
+/* True when any matrix is in a GGUF block format: HR_ROWS_INT8_32 is its natural activation. */
 bool hr_model_has_blocks(const hr_model *m);
-/* True when any matrix is one whose rows are int8 with a scale per token, whatever
- * hr_build_options.rows says. */
+/* True when any matrix is int8 with a scale per channel: its rows are int8 with one per token,
+ * whatever hr_build_options.rows says. */
 bool hr_model_has_int8_rows(const hr_model *m);
 /* A weight that is quantised while it is read: what the file holds. NULL for others. */
 const hr_weight *hr_quantize_original(const hr_weight *w);
@@ -171,7 +183,7 @@ typedef struct hr_kv_spec {
 
 typedef enum hr_row_quant {
     HR_ROWS_FLOAT,   /* linear takes activations as they are */
-    HR_ROWS_INT8_32, /* int8 rows, one f32 scale per 32 columns, for block formats */
+    HR_ROWS_INT8_32, /* int8 rows, one f32 scale per 32 columns, for GGUF block formats */
 } hr_row_quant;
 
 /* Where the backbone's first hidden states come from. */
@@ -190,6 +202,7 @@ typedef struct hr_build_options {
     int64_t blocks;      /* KV blocks in the cache */
     int64_t block_size;  /* tokens per block */
     int64_t table_width; /* W: ceil(max_model_len / block_size) */
+    int64_t longest;     /* max_model_len: tokens of the longest context */
 } hr_build_options;
 
 /* One entry per layer, borrowed from the model; of one device. kv dtype is opt's when built. */

@@ -12,19 +12,16 @@
 
 /* A tensor of the checkpoint: where its bytes are, and the door's view of it. */
 typedef struct hr_tensor {
-    hr_weight weight;     /* .source points back here */
-    const char *in_file;  /* its name there, for messages: "blk.0.attn_q.weight" */
-    const char *integers; /* "I32" or "I64": no numbers of a matrix, whatever weight.format says,
-                             but parts of one that is packed; else NULL */
-    const hr_file *file;  /* borrowed from the checkpoint; NULL = dummy */
-    uint64_t offset;      /* of its first byte in file */
+    hr_weight weight;    /* .source points back here */
+    const char *in_file; /* its name there, for messages: "blk.0.attn_q.weight" */
+    const hr_file *file; /* borrowed from the checkpoint; NULL = dummy */
+    uint64_t offset;     /* of its first byte in file */
     uint64_t bytes;
     int64_t head_dim; /* > 0: a file's rows alternate between the two halves of each head of this
                          many rows, as GGUF stores llama's q and k; reading puts them back */
     uint64_t seed;    /* dummy */
     bool used;        /* a family took it, or said why it is skipped */
     bool is_part;     /* scales of another, or never read: no weight of its own */
-    bool may_be_left; /* nothing but zeros, which no family need take */
 } hr_tensor;
 
 /* All tensors of all files of one checkpoint. Lives in the model. */
@@ -34,8 +31,7 @@ typedef struct hr_checkpoint {
     size_t n_files, files_capacity;
     hr_tensor **tensors; /* owned array of arena tensors, file order */
     size_t n, capacity;
-    hr_tensor **by_name; /* [n_indexed], owned, sorted; after hr_checkpoint_index */
-    size_t n_indexed;    /* those added since are not found by name */
+    hr_tensor **by_name; /* [n], owned, sorted; after hr_checkpoint_index */
 } hr_checkpoint;
 
 /* Opens a file that lives as long as the checkpoint. */
@@ -48,7 +44,6 @@ hr_tensor *hr_checkpoint_find(const hr_checkpoint *c, hr_str name);
 /* Adds what config asks for, made of noise: how dummy weights come to be. */
 hr_status hr_checkpoint_add_dummy(hr_checkpoint *c, const char *name, hr_shape shape,
                                   hr_dtype dtype, uint64_t seed, hr_tensor **out);
-uint8_t hr_dummy_byte(uint64_t seed, uint64_t i); /* of that noise */
 void hr_checkpoint_deinit(hr_checkpoint *c);
 /* From now on rows are read back into order; shape is [heads*head_dim] or [heads*head_dim,K]. */
 void hr_tensor_interleave(hr_tensor *t, int64_t head_dim);
@@ -105,11 +100,12 @@ hr_status hr_gguf_i64(const hr_gguf *g, const char *key, hr_need need, int64_t *
 hr_status hr_gguf_f64(const hr_gguf *g, const char *key, hr_need need, double *out);
 hr_status hr_gguf_bool(const hr_gguf *g, const char *key, hr_need need, bool *out);
 hr_status hr_gguf_str(const hr_gguf *g, const char *key, hr_need need, hr_str *out);
-/* "blk.3.attn_q.weight" → "model.layers.3.self_attn.q_proj.weight"; unknown names unchanged. */
-hr_status hr_gguf_canonical_name(hr_str name, hr_arena *arena, hr_str *out);
+/* "blk.3.attn_q.weight" → "model.layers.3.self_attn.q_proj.weight"; unknown names unchanged. A few
+ * mean something else in some architectures. */
+hr_status hr_gguf_canonical_name(hr_str architecture, hr_str name, hr_arena *arena, hr_str *out);
 
 /* The way back, for messages. */
-const char *hr_gguf_file_name(const char *canonical, char out[160]);
+const char *hr_gguf_file_name(const char *architecture, const char *canonical, char out[160]);
 
 /* model.safetensors, or the shards its index names, of a directory. */
 hr_status hr_safetensors_read_dir(const char *dir, hr_checkpoint *c);
@@ -133,15 +129,23 @@ hr_status hr_config_from_gguf(const hr_gguf *g, const hr_checkpoint *c, hr_arena
                               hr_config *config, const hr_family **family);
 /* A boolean of config.json; json NULL or the key absent leaves *out alone. */
 hr_status hr_config_flag(const hr_json *json, const char *key, bool *out);
+/* A number above 0; json NULL or the key absent leaves *out alone. */
+hr_status hr_config_number(const hr_json *json, const char *key, float *out);
 /* Ranges and divisibility, whatever the source; `where` opens the message. */
 hr_status hr_config_check(const hr_config *config, const char *where);
 
-/* rope_scaling, rope_parameters, rope_theta in all their spellings. config->head_dim and
- * max_positions are set already. */
+/* rope_scaling, rope_parameters, rope_theta in all their spellings. config->head_dim,
+ * max_positions, partial_rotary and rope.theta (the default; 0 = 10000) are set already. */
 hr_status hr_rope_from_json(const hr_json *config_json, hr_arena *arena, hr_config *config);
-/* Fills inv_freq and attention_factor from the other fields. `factors` [F] or NULL divide the
- * frequencies (GGUF's rope_freqs.weight). attention_factor > 0 on entry is kept. */
-hr_status hr_rope_compute(hr_rope *rope, int64_t head_dim, const float *factors, hr_arena *arena);
+/* Fills inv_freq and attention_factor from the other fields, for heads of which rope turns the
+ * first `columns`. `factors` [F] or NULL divide the frequencies (GGUF's rope_freqs.weight).
+ * attention_factor > 0 on entry is kept. */
+hr_status hr_rope_compute(hr_rope *rope, int64_t columns, const float *factors, hr_arena *arena);
+/* What LongRoPE computes, from its two lists [F]. */
+hr_status hr_rope_compute_long(hr_rope *rope, int64_t columns, const float *short_factors,
+                               const float *long_factors, int64_t max_positions, hr_arena *arena);
+/* How many columns of a head rope turns; refused where it is no even number. */
+hr_status hr_rope_columns(const hr_config *config, const char *where, int64_t *out);
 
 /* ---- tokenizer data ------------------------------------------------------------------------- */
 
@@ -157,7 +161,8 @@ typedef struct hr_layer {
     const hr_weight *q_bias, *k_bias, *v_bias; /* [N*D] [KV*D] [KV*D] */
     const hr_weight *o_bias;                   /* [H] */
     const hr_weight *q_norm, *k_norm;          /* [D] */
-    const hr_weight *mlp_norm;                 /* [H] */
+    const hr_weight *attn_post_norm;           /* [H] */
+    const hr_weight *mlp_norm, *mlp_post_norm; /* [H] */
     const hr_weight *gate, *up, *down;         /* [I,H] [I,H] [H,I] */
     const hr_weight *gate_bias, *up_bias, *down_bias;
 } hr_layer;
@@ -175,8 +180,7 @@ struct hr_model {
     hr_model_vocab vocab;
     uint64_t dummy_seed;
     bool dummy;
-    bool quantizes;       /* config.quantization is the caller's wish, not the file's */
-    struct hr_int4 *int4; /* quantized_int4.c: matrices read from packed integers */
+    bool quantizes; /* config.quantization is the caller's wish, not the file's */
 
     const hr_weight *embed;      /* [V,H] */
     const hr_weight *final_norm; /* [H] */
@@ -191,6 +195,10 @@ struct hr_model {
 hr_status hr_model_take(hr_model *m, const hr_weight **out, hr_shape shape, const char *fmt, ...)
     HR_PRINTF(4, 5);
 
+/* fused.c: tensors that hold the rows of several linears one after another become one tensor for
+ * each, under the names that other families have. Before anything takes them. */
+hr_status hr_fused_split(hr_model *m);
+
 /* Takes all tensors of m->family and refuses what is left over. */
 hr_status hr_family_bind(hr_model *m);
 
@@ -204,7 +212,8 @@ typedef struct hr_backbone {
     const hr_model *m;
     const hr_config *c; /* the model's local one */
     const hr_build_options *opt;
-    hr_value *positions, *slots, *block_tables, *query_starts, *seq_lens, *inv_freq;
+    hr_value *positions, *slots, *block_tables, *query_starts, *seq_lens;
+    hr_value *inv_freq, *local_inv_freq; /* the latter NULL where no layer has its own */
     hr_value **planes; /* of the layer being built, in the order of hr_model_kv_planes; replaced by
                           what follows them */
     int32_t window;    /* of the layer being built; 0 = all keys */
@@ -233,6 +242,10 @@ struct hr_family {
     const char *architectures[4]; /* config.json's, NULL-terminated */
     const char *gguf;             /* general.architecture */
     bool gguf_permutes_qk;        /* its GGUF files interleave the rows of q and k */
+    bool partial_rotary;          /* rope may turn a part of a head's columns */
+    bool fused;                   /* its files join q, k and v, and gate and up */
+    int window_period;            /* every so many layers one sees all keys though a window is
+                                     given; 0 = none does */
     bool windows_on_request;      /* config.json's sliding_window holds where use_sliding_window is
                                      true, from max_window_layers on; else for all layers */
     /* Sets what the family fixes or reads under its own names; json NULL = from GGUF. */
@@ -241,7 +254,8 @@ struct hr_family {
     hr_value *(*layer)(hr_backbone *b, const hr_layer *w, hr_value *h);
 };
 
-extern const hr_family hr_family_llama, hr_family_qwen2, hr_family_qwen3;
+extern const hr_family hr_family_llama, hr_family_qwen2, hr_family_qwen3, hr_family_phi3,
+    hr_family_gemma2, hr_family_gemma3;
 const hr_family *hr_family_by_architecture(hr_str name);
 const hr_family *hr_family_by_gguf(hr_str name);
 /* Every name, comma separated, for "supported are …". */

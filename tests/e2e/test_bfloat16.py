@@ -28,7 +28,7 @@ def check(model, config, tensors, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("family", ["llama_bias", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama_bias", "qwen2", "qwen3", "phi4_mini", "gemma2", "gemma3"])
 def test_family(files, family, device):  # noqa: F811
     check(*files("hf", family, "bf16"), device)
 

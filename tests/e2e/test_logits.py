@@ -96,13 +96,14 @@ def test_gguf_8_bit_activations(files, kind, device):
     assert rms(ours - truth) <= 0.25 * rms(plain - truth), (rms(ours - truth), rms(plain - truth))
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "phi3", "phi4_mini", "gemma2", "gemma3"])
 @pytest.mark.parametrize("kind", ["F32", "Q8_0", "Q4_K"])
 def test_gguf_families(files, family, kind):
     compare(*files("gguf_file", family, kind), DEVICES[-1], "float")
 
 
-@pytest.mark.parametrize("family", ["llama", "llama3", "llama_linear", "llama_yarn", "mistral_window"])
+@pytest.mark.parametrize("family", ["llama", "llama3", "llama_linear", "llama_yarn", "mistral_window",
+                                    "phi3_su", "gemma3"])
 def test_far_positions(files, family):
     """Rope scaling shows only far out, and so do keys behind a window: log-probabilities of a
     2,100-token prompt."""
@@ -112,6 +113,6 @@ def test_far_positions(files, family):
                        "--prompt-logprobs", 0, "--max-num-seqs", 64, "--max-model-len", 2200)
     ours = np.array([e["logprob"] for e in answer["prompt_logprobs"][1:]])
     at = (np.arange(2099), ids[1:])
-    truth = reference.Model(config, tensors, np.float64).logprobs(ids)[at]
-    single = reference.Model(config, tensors, np.float32).logprobs(ids)[at]
+    truth = reference.Model(config, tensors, longest=2200).logprobs(ids)[at]
+    single = reference.Model(config, tensors, np.float32, longest=2200).logprobs(ids)[at]
     assert rms(ours[1900:] - truth[1900:]) <= 4 * rms(single[1900:] - truth[1900:])

@@ -36,7 +36,7 @@ def check_float(model, config, tensors, n):
         assert answer["choices"][0]["token_ids"] == [int(truth[-1].argmax())]
 
 
-@pytest.mark.parametrize("family", ["llama_tied", "llama_bias", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama_tied", "llama_bias", "qwen2", "qwen3", "phi3", "gemma3"])
 def test_family(files, family):  # noqa: F811
     check_float(*files("hf", family), 2)
 

@@ -42,6 +42,12 @@ def yarn(theta, dim, factor, original, fast=32, slow=1, truncate=True):
     return freqs / factor * ramp + freqs * (1 - ramp)
 
 
+def longrope(theta, dim, factors):
+    return plain(theta, dim) / np.array(factors, np.float64)
+
+
+SHORT, LONG = [1 + i / 8 for i in range(24)], [1 + i for i in range(24)]
+FACTORS = dict(short_factor=SHORT, long_factor=LONG)
 L3 = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
 CASES = [
     (64, {"rope_theta": 100000.0}, plain(100000.0, 64), 1.0, 8192),
@@ -68,6 +74,12 @@ CASES = [
                                               "mscale": 1.0, "mscale_all_dim": 0.5}},
      yarn(1e4, 64, 8.0, 8192, truncate=False),
      (0.1 * np.log(8.0) + 1) / (0.1 * 0.5 * np.log(8.0) + 1), 65536),
+    (48, {"rope_scaling": {"type": "su", **FACTORS}, "original_max_position_embeddings": 1024},
+     longrope(1e4, 48, SHORT), np.sqrt(1 + np.log(8.0) / np.log(1024)), 8192),
+    (64, {"rope_parameters": {"rope_type": "longrope", "rope_theta": 5e4, "attention_factor": 1.5,
+                              "partial_rotary_factor": 0.75, "original_max_position_embeddings": 4096,
+                              **FACTORS}},
+     longrope(5e4, 48, SHORT), 1.5, 8192),
 ]
 
 out = [{"head_dim": d, "config": c, "inv_freq": [float(x) for x in f], "attention_factor": float(a),

@@ -156,6 +156,64 @@ static void windows_by_layer(void **state)
     refuses("{\"layer_types\":[\"sliding_attention\",\"full_attention\"]}", "sliding_window");
 }
 
+#define PHI3   "{\"architectures\":[\"Phi3ForCausalLM\"],"
+#define GEMMA2 "{\"architectures\":[\"Gemma2ForCausalLM\"],\"hidden_act\":null,"
+#define GEMMA3 "{\"architectures\":[\"Gemma3ForCausalLM\"],\"hidden_act\":null,"
+
+static void phi3_keys(void **state)
+{
+    (void)state;
+    hr_config c = good(PHI3 "\"partial_rotary_factor\":0.5,\"sliding_window\":7}");
+    assert_int_equal(c.rope.n_freq, 4);
+    assert_int_equal(c.windows[1], 7);
+    assert_null(c.rope.long_inv_freq);
+    refuses(PHI3 "\"attention_bias\":true}", "Phi3ForCausalLM: biases of linears");
+}
+
+static void gemma_keys(void **state)
+{
+    (void)state;
+    hr_config c = good(GEMMA2 "\"sliding_window\":9,\"tie_word_embeddings\":null}");
+    assert_true(c.tie_word_embeddings && c.post_norms && !c.qk_norm);
+    assert_int_equal(c.act, HR_ACT_GELU_TANH);
+    assert_true(c.norm_offset == 1 && c.embed_scale == 8);
+    assert_true(c.attention_scale == 1.0f / 16); /* a scalar of 256 */
+    assert_true(c.attention_cap == 50 && c.logit_cap == 30);
+    assert_int_equal(c.windows[0], 9);
+    assert_int_equal(c.windows[1], 0);
+    assert_int_equal(c.local_rope.n_freq, 0);
+    c = good(GEMMA3 "\"num_hidden_layers\":12,\"sliding_window\":9,\"query_pre_attn_scalar\":64,"
+                    "\"attn_logit_softcapping\":null}");
+    for (int l = 0; l < 12; l++) assert_int_equal(c.windows[l], l % 6 == 5 ? 0 : 9);
+    assert_true(c.qk_norm && c.attention_cap == 0 && c.logit_cap == 0);
+    assert_true(c.attention_scale == 0.125f);
+    assert_true(c.rope.theta == 1000000 && c.local_rope.theta == 10000);
+    refuses(GEMMA3 "\"use_bidirectional_attention\":true}", "use_bidirectional_attention");
+    refuses(GEMMA3 "\"query_pre_attn_scalar\":0}", "query_pre_attn_scalar must be above 0");
+    refuses(GEMMA2 "\"attention_bias\":true}", "Gemma2ForCausalLM: biases of linears");
+}
+
+/* One spelling has two bases at the top, the other an object for each kind of layer. */
+static void gemma3_rope_spellings(void **state)
+{
+    (void)state;
+    hr_config a = good(GEMMA3 "\"rope_theta\":5e5,\"rope_local_base_freq\":2e4,"
+                              "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}}");
+    hr_config b = good(
+        GEMMA3 "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\",\"factor\":8,"
+               "\"rope_theta\":5e5},\"sliding_attention\":{\"rope_type\":\"default\","
+               "\"rope_theta\":2e4}}}");
+    const hr_rope *pairs[][2] = { { &a.rope, &b.rope }, { &a.local_rope, &b.local_rope } };
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pairs[i][0]->n_freq, 8);
+        assert_memory_equal(pairs[i][0]->inv_freq, pairs[i][1]->inv_freq, 8 * sizeof(float));
+    }
+    assert_true(a.rope.inv_freq[0] == 0.125f && a.local_rope.inv_freq[0] == 1);
+    refuses(GEMMA3 "\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":"
+                   "{\"rope_type\":\"linear\",\"factor\":2}}}",
+            "sliding_attention");
+}
+
 static void refuses_what_it_cannot_honour(void **state)
 {
     (void)state;
@@ -180,9 +238,8 @@ static void refuses_what_it_cannot_honour(void **state)
     refuses("{\"rms_norm_eps\":0}", "rms_norm_eps");
     refuses("{\"hidden_act\":\"xielu\"}", "unknown hidden_act 'xielu'");
     refuses("{\"torch_dtype\":\"int4\"}", "unknown torch_dtype 'int4'");
-    refuses(
-        "{\"quantization_config\":{\"quant_method\":\"hqq\"}}",
-        "quantization_config.quant_method hqq is not supported; compressed-tensors or gptq or awq");
+    refuses("{\"quantization_config\":{\"quant_method\":\"awq\"}}",
+            "quantization_config.quant_method awq is not supported; compressed-tensors is");
     refuses("{\"partial_rotary_factor\":0.5}", "partial_rotary_factor 0.5");
     refuses("{\"rope_interleaved\":true}", "rope_interleaved");
 }
@@ -210,6 +267,7 @@ static void rope_tables_equal_numpy(void **state)
         assert_int_equal(
             hr_json_to_i64(hr_json_get(&cases->items[i], "max_positions"), "", &positions), 0);
         c.head_dim = dim;
+        c.partial_rotary = true;
         if (hr_rope_from_json(hr_json_get(&cases->items[i], "config"), &arena, &c))
             fail_msg("case %zu: %s", i, hr_message());
         assert_int_equal(c.rope.n_freq, want->count);
@@ -263,7 +321,23 @@ static void refuses_bad_rope(void **state)
 {
     (void)state;
     refuses("{\"rope_scaling\":{\"type\":\"foo\",\"factor\":2}}", "unknown rope type 'foo'");
-    refuses("{\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":2}}", "'longrope'");
+    refuses("{\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":2}}",
+            "longrope lacks original_max_position_embeddings");
+    refuses("{\"rope_scaling\":{\"type\":\"su\",\"original_max_position_embeddings\":64,"
+            "\"short_factor\":[1,2,3,4,5,6,7,8],\"long_factor\":[1,2,3,4,5,6,7]}}",
+            "long_factor must list 8 numbers");
+    refuses("{\"rope_scaling\":{\"type\":\"su\",\"original_max_position_embeddings\":64,"
+            "\"short_factor\":[1,2,3,4,5,6,7,0],\"long_factor\":[1,2,3,4,5,6,7,8]}}",
+            "short_factor holds 0");
+    refuses("{\"rope_scaling\":{\"type\":\"su\",\"original_max_position_embeddings\":64,"
+            "\"short_mscale\":1.1}}",
+            "'short_mscale' is not supported");
+    refuses("{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"long_factor\":[1]}}",
+            "'long_factor' is not supported");
+    refuses(PHI3 "\"partial_rotary_factor\":0.6}", "no even number");
+    refuses(PHI3 "\"partial_rotary_factor\":1.5}", "no even number");
+    refuses(PHI3 "\"partial_rotary_factor\":0.5,\"rope_parameters\":{\"partial_rotary_factor\":1}}",
+            "0.5 at top level and 1 in");
     refuses("{\"rope_scaling\":{\"factor\":2}}", "rope settings lack rope_type");
     refuses("{\"rope_scaling\":{\"type\":\"linear\"}}", "rope settings lack factor");
     refuses("{\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", "factor is 0");
@@ -324,6 +398,9 @@ int main(void)
         cmocka_unit_test(head_dim_explicit_or_derived),
         cmocka_unit_test(biases_by_family),
         cmocka_unit_test(windows_by_layer),
+        cmocka_unit_test(phi3_keys),
+        cmocka_unit_test(gemma_keys),
+        cmocka_unit_test(gemma3_rope_spellings),
         cmocka_unit_test(refuses_what_it_cannot_honour),
         cmocka_unit_test(rope_tables_equal_numpy),
         cmocka_unit_test(rope_spellings_mean_the_same),

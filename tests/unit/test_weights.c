@@ -252,6 +252,11 @@ static void refuses_what_does_not_fit(void **state)
     t = qwen3;
     t.qk_norm = false;
     refuses(&t, "tensor 'model.layers.0.self_attn.q_norm.weight' is missing");
+    t = (tiny){ .architecture = "Phi3ForCausalLM",
+                .extra = "model.layers.0.mlp.gate_up_proj.weight" };
+    refuses(&t, "gate_up_proj.weight' is [64], the config makes its rows 192");
+    t.extra = NULL; /* a file that was parted before */
+    hr_model_release(load_good(&t));
     t = llama;
     t.qkv_bias = true;
     refuses(&t, "_proj.bias' has no place");
