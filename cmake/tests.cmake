@@ -80,3 +80,8 @@ endforeach()
 # Tiles in plain C: the path amx on machines without them.
 target_sources(test_linear PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/linear_tiles.c)
 add_custom_target(c_tests DEPENDS ${HR_C_TESTS})
+# Faults of dtype, set between the rooms: what is compiled is the real thing.
+foreach(fault hr_op_linear hr_op_linear_q8 hr_program_execute hr_hlo_emit_linear
+        hr_hlo_program_build)
+    target_link_options(test_dtype_contract PRIVATE -Wl,--wrap=${fault})
+endforeach()

@@ -89,18 +89,43 @@ def check(totals, name, command, env=None):
     return code == 0
 
 
-def build(totals, preset, targets):
-    heading(f"build {preset}")
+def make(preset, targets, nice=0):
+    """Configures and builds; what failed ("configure" or "build"), or None, and everything printed."""
     # Warnings are errors in the build that ships; gcc's flow analysis misreads instrumented code.
     strict = "ON" if preset == "release" else "OFF"
-    if run(["cmake", "--preset", preset, f"-DHR_WERROR={strict}"])[0]:
-        totals.add(f"configure {preset}", 0, 1)
-        return False
-    code, out = run(["ninja", "-C", f"build/{preset}", *targets])
+    code, out = run(["cmake", "--preset", preset, f"-DHR_WERROR={strict}"])
     if code:
+        return "configure", out
+    code, out = run(["nice", "-n", str(nice), "ninja", "-C", f"build/{preset}", *targets])
+    return "build" if code else None, out
+
+
+def built(totals, preset, result):
+    """Reports a build; whether its programs may be run."""
+    wrong, out = result
+    if wrong:
         print(out[-6000:])
-        totals.add(f"build {preset}", 0, 1)
-    return code == 0
+        totals.add(f"{wrong} {preset}", 0, 1)
+    return not wrong
+
+
+def build(totals, preset, targets):
+    heading(f"build {preset}")
+    return built(totals, preset, make(preset, targets))
+
+
+class Ahead:
+    """Builds of the sanitizers at the lowest priority, one after another, beside the Python tests:
+    those wait on servers for much of their time."""
+
+    def __init__(self, builds):
+        self.pool = ThreadPoolExecutor(1)
+        self.results = {preset: self.pool.submit(make, preset, targets, 19)
+                        for preset, targets in builds.items()}
+
+    def ready(self, totals, preset):
+        heading(f"build {preset}")
+        return built(totals, preset, self.results[preset].result())
 
 
 def cmocka(totals, name, command, env=None):
@@ -248,12 +273,12 @@ def fuzz_one(target):
                 f"tests/fuzz/corpus/{target[5:]}"], SANITIZERS, timeout=120)
 
 
-def fuzz(totals):
+def fuzz(totals, ahead):
     heading(f"fuzzing, {FUZZ_SECONDS} s a target")
     if not shutil.which("clang-14"):
         totals.skips += [f"{t}: clang-14 is not installed" for t in fuzz_targets()]
         return
-    if not build(totals, "fuzz", ["fuzz"]):
+    if not ahead.ready(totals, "fuzz"):
         return
     with ThreadPoolExecutor(int(JOBS)) as pool:
         for target, (code, out) in zip(fuzz_targets(), pool.map(fuzz_one, fuzz_targets())):
@@ -263,21 +288,31 @@ def fuzz(totals):
             totals.add(f"{target}, {runs[1] if runs else 'no'} inputs", int(not code), int(code != 0))
 
 
-def sanitizers(totals):
-    everything = [n for k in ("unit", "kernels", "conformance") for n in c_tests(k)]
-    if build(totals, "asan", ["headrace", "fuzz", "reply_runner", *everything]):
+ALL_SUITES = [n for k in ("unit", "kernels", "conformance") for n in c_tests(k)]
+THREADED = [n for n in c_tests("unit")
+            if re.search("pool|plan|queue|engine|api|sync|prefix|preempt|processor|pjrt_cache", n)]
+
+
+def sanitizer_builds():
+    builds = {"asan": ["headrace", "fuzz", "reply_runner", *ALL_SUITES], "tsan": ["headrace", *THREADED]}
+    if shutil.which("clang-14"):
+        builds["fuzz"] = ["fuzz"]
+    return builds
+
+
+def sanitizers(totals, ahead):
+    if ahead.ready(totals, "asan"):
         heading("address and undefined-behaviour sanitizers")
         env = {**SANITIZERS, "HEADRACE_SANITIZED": "1", **NO_PLUGINS}
-        for name in everything:
+        for name in ALL_SUITES:
             cmocka(totals, f"asan {name}", [f"build/asan/{name}"], env)
         replay(totals)
         pytest(totals, "asan pytest", ["tests/e2e", "-m", "sanitize"],
                {**env, "HEADRACE_BIN": "build/asan/headrace"})
-    threaded = [n for n in c_tests("unit") if re.search("pool|plan|queue|engine|api|sync|prefix|preempt|processor|pjrt_cache", n)]
-    if build(totals, "tsan", ["headrace", *threaded]):
+    if ahead.ready(totals, "tsan"):
         heading("thread sanitizer")
         env = {"TSAN_OPTIONS": "halt_on_error=1", "HEADRACE_SANITIZED": "1", **NO_PLUGINS}
-        for name in threaded:
+        for name in THREADED:
             cmocka(totals, f"tsan {name}", [f"build/tsan/{name}"], env)
         pytest(totals, "tsan pytest", ["tests/e2e", "-m", "threads"],
                {**env, "HEADRACE_BIN": "build/tsan/headrace"})
@@ -288,15 +323,17 @@ def main(mode):
     totals = Totals()
     every = c_tests("unit") if mode == "fast" else ["c_tests", "op_runner"]
     lint(totals)
-    if build(totals, "release", ["all", *every]):
+    works = build(totals, "release", ["all", *every])
+    if works:
         unit(totals)
-        if mode == "all":
-            print(f"   instruction sets: {' '.join(isa_list())}")
+    if mode == "all":
+        ahead = Ahead(sanitizer_builds())
+        print(f"   instruction sets: {' '.join(isa_list())}")
+        if works:
             deep(totals)
             devices(totals)
-    if mode == "all":
-        sanitizers(totals)
-        fuzz(totals)
+        sanitizers(totals, ahead)
+        fuzz(totals, ahead)
     for skip in totals.skips:
         print(f"skipped: {skip}")
     for name in totals.failures:

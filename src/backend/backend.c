@@ -80,6 +80,11 @@ hr_status hr_buffer_get(hr_backend *b, hr_buffer *x, void *host, size_t bytes)
     return b->v->buffer_get(x, host, bytes);
 }
 
+hr_status hr_buffer_verify(hr_backend *b, hr_buffer *x)
+{
+    return b->v->buffer_verify ? b->v->buffer_verify(x) : HR_OK;
+}
+
 hr_status hr_program_execute(hr_backend *b, hr_program *p, const hr_execute_args *a, hr_event *done)
 {
     *done = (hr_event){ .backend = b };

@@ -61,6 +61,8 @@ typedef struct hr_backend_vtable {
     void (*buffer_destroy)(hr_buffer *x);
     hr_status (*buffer_put)(hr_buffer *x, const void *host, size_t bytes);
     hr_status (*buffer_get)(hr_buffer *x, void *host, size_t bytes);
+    /* Asks the device of what type and shape the buffer is; NULL = its memory has neither. */
+    hr_status (*buffer_verify)(hr_buffer *x);
     hr_status (*execute)(hr_program *p, const hr_execute_args *a, hr_event *done);
     hr_status (*event_await)(hr_event *e);
     /* JSON members without braces: "backend":"cpu","kernels":{"Q4_1":"avx512"},… */
@@ -108,6 +110,10 @@ void hr_buffer_destroy(hr_buffer *x, hr_backend *b); /* NULL is fine */
  */
 HR_MUST_USE hr_status hr_buffer_put(hr_backend *b, hr_buffer *x, const void *host, size_t bytes);
 HR_MUST_USE hr_status hr_buffer_get(hr_backend *b, hr_buffer *x, void *host, size_t bytes);
+
+/* FAILED_PRECONDITION, telling what it is, where the device holds something else than what the
+ * buffer was created for: a program came back with another dtype than its graph's. */
+HR_MUST_USE hr_status hr_buffer_verify(hr_backend *b, hr_buffer *x);
 
 /* Starts a program. Called by engine/runner.c's hr_runner_step and nowhere else. */
 HR_MUST_USE hr_status hr_program_execute(hr_backend *b, hr_program *p, const hr_execute_args *a,

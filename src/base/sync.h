@@ -74,6 +74,23 @@ static inline bool hr_ref_release(hr_ref *r)
     return atomic_fetch_sub(&r->count, 1) == 1;
 }
 
+/* What several threads look at in turn. */
+typedef struct hr_mutex {
+    pthread_mutex_t lock;
+} hr_mutex;
+#define HR_MUTEX_INIT                                                                              \
+    {                                                                                              \
+        PTHREAD_MUTEX_INITIALIZER                                                                  \
+    }
+static inline void hr_mutex_lock(hr_mutex *m)
+{
+    pthread_mutex_lock(&m->lock);
+}
+static inline void hr_mutex_unlock(hr_mutex *m)
+{
+    pthread_mutex_unlock(&m->lock);
+}
+
 /* Processors that this process may run on, by its affinity; at least 1. */
 int hr_processors(void);
 

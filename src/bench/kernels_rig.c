@@ -36,14 +36,21 @@ static void fill_numbers(hr_dtype d, void *to, size_t n, uint32_t *seed)
     }
 }
 
-/* Random codes under f16 scales of 1/64; where in a block those lie. */
+/* Random codes under scales of 1/64; where in a block those lie. */
 static void fill_blocks(hr_format f, uint8_t *to, size_t bytes, uint32_t *seed)
 {
     size_t block = hr_format_block_bytes(f), first = f == HR_FORMAT_Q6_K ? block - 2 : 0;
     bool two =
         f == HR_FORMAT_Q4_1 || f == HR_FORMAT_Q5_1 || f == HR_FORMAT_Q4_K || f == HR_FORMAT_Q5_K;
     const uint16_t scale = hr_f32_to_f16(1.0f / 64);
+    const float wide = 1.0f / 64;
+    const uint32_t zero = 8;
     for (size_t i = 0; i < bytes; i++) to[i] = (uint8_t)draw(seed);
+    for (size_t at = 0; at < bytes && hr_format_has_zero_points(f); at += block) {
+        memcpy(to + at, &wide, sizeof wide);
+        memcpy(to + at + 4, &zero, sizeof zero);
+    }
+    if (hr_format_has_zero_points(f)) return;
     for (size_t at = first; at < bytes; at += block) {
         memcpy(to + at, &scale, sizeof scale);
         if (two) memcpy(to + at + 2, &scale, sizeof scale);
@@ -65,7 +72,10 @@ static void fill_row(hr_format f, uint8_t *to, int64_t k)
     case HR_FORMAT_Q5_1:
     case HR_FORMAT_Q4_K:
     case HR_FORMAT_Q5_K:
-    case HR_FORMAT_Q6_K: fill_blocks(f, to, hr_format_row_bytes(f, k), &seed); break;
+    case HR_FORMAT_Q6_K:
+    case HR_FORMAT_I4G32:
+    case HR_FORMAT_I4G64:
+    case HR_FORMAT_I4G128: fill_blocks(f, to, hr_format_row_bytes(f, k), &seed); break;
     }
 }
 

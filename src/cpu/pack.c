@@ -98,6 +98,12 @@ static void codes_q6_k(const uint8_t *b, int g, uint8_t u[G])
         u[i] = (uint8_t)((low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4);
 }
 
+static const uint8_t *i4g_codes(hr_format f, const uint8_t *row, int64_t g)
+{
+    int64_t groups = hr_format_block(f) / G; /* of a block */
+    return row + (size_t)(g / groups) * hr_format_block_bytes(f) + HR_I4G_HEAD + g % groups * 16;
+}
+
 /* Codes of group g of one checkpoint row, k of them valid. */
 static void codes_of(hr_format f, const uint8_t *row, int64_t g, int64_t k, uint8_t u[G])
 {
@@ -137,6 +143,9 @@ static void codes_of(hr_format f, const uint8_t *row, int64_t g, int64_t k, uint
                              (b[16 + i] >> in_super & 1) << 4);
         return;
     case HR_FORMAT_Q6_K: codes_q6_k(row + super * 210, in_super, u); return;
+    case HR_FORMAT_I4G32:
+    case HR_FORMAT_I4G64:
+    case HR_FORMAT_I4G128: nibbles_of(i4g_codes(f, row, g), u); return;
     }
 }
 
@@ -202,6 +211,12 @@ static void scales_q6_k(const uint8_t *b, int c, uint8_t *to)
     }
 }
 
+static void scales_i4g(const uint8_t *b, int c, uint8_t *to)
+{
+    memcpy(to + c * 4, b, 4);
+    to[64 + c] = (uint8_t) - (load_u32(b + 4) & 31);
+}
+
 /* Scale blocks of one row into column c of its panel. */
 static void put_scales(const hr_packed *p, const uint8_t *row, int c, uint8_t *panel)
 {
@@ -211,7 +226,9 @@ static void put_scales(const hr_packed *p, const uint8_t *row, int c, uint8_t *p
     if (!f.groups_per_scale) return; /* dense or I8C */
     for (int64_t i = 0; i < blocks; i++, row += block) {
         uint8_t *to = panel + hr_pack_scales_at(f, i * f.groups_per_scale, p->k);
-        if (f.groups_per_scale == 1) {
+        if (hr_pack_has_offset(f)) {
+            scales_i4g(row, c, to);
+        } else if (f.groups_per_scale == 1) {
             put_f16(to, c, load_u16(row));
             if (f.scale_bytes == 64) put_f16(to + 32, c, load_u16(row + 2));
         } else if (f.planes == 2) {
@@ -321,6 +338,7 @@ static float column_f16(const uint8_t *from, int c)
 /* value = scale · (u - zero) + min, for the two halves of group g. */
 typedef struct affine {
     float scale[2], min;
+    int zero;
 } affine;
 
 static affine row_affine(const hr_packed *p, const uint8_t *panel, int64_t g, int c)
@@ -329,19 +347,24 @@ static affine row_affine(const hr_packed *p, const uint8_t *panel, int64_t g, in
     const uint8_t *s = panel + hr_pack_scales_at(f, g, p->k);
     if (!f.groups_per_scale) {
         float scale = hr_f32_from_bits(load_u32(s + c * 4));
-        return (affine){ { scale, scale }, 0 };
+        return (affine){ { scale, scale }, 0, f.zero };
+    }
+    if (hr_pack_has_offset(f)) {
+        float scale = hr_f32_from_bits(load_u32(s + c * 4));
+        return (affine){ { scale, scale }, 0, -(int8_t)s[64 + c] };
     }
     float d = column_f16(s, c);
     if (f.groups_per_scale == 1)
-        return (affine){ { d, d }, f.scale_bytes == 64 ? column_f16(s + 32, c) : 0 };
+        return (affine){ { d, d }, f.scale_bytes == 64 ? column_f16(s + 32, c) : 0, f.zero };
     size_t in_super = (size_t)(g % HR_PACK_SUPER);
     if (f.planes == 2) {
         const int8_t *sc = (const int8_t *)s + 32 + in_super * 32 + c;
-        return (affine){ { d * (float)sc[0], d * (float)sc[16] }, 0 };
+        return (affine){ { d * (float)sc[0], d * (float)sc[16] }, 0, f.zero };
     }
     const uint8_t *sc = s + 64 + in_super * 32 + c;
     return (affine){ { d * (float)sc[0], d * (float)sc[0] },
-                     column_f16(s + 32, c) * (float)sc[16] };
+                     column_f16(s + 32, c) * (float)sc[16],
+                     f.zero };
 }
 
 static void dense_row(const hr_packed *p, const uint8_t *panel, int c, int64_t first, int64_t k,
@@ -359,7 +382,7 @@ static void dense_row(const hr_packed *p, const uint8_t *panel, int c, int64_t f
 void hr_packed_row(const hr_packed *p, int64_t n, int64_t first, int64_t k, float *to)
 {
     const uint8_t *panel = hr_packed_panel(p, 0, n / C);
-    int c = (int)(n % C), zero = hr_pack_form_of(p->format).zero;
+    int c = (int)(n % C);
     if (!hr_pack_form_of(p->format).group_bytes) {
         dense_row(p, panel, c, first, k, to);
         return;
@@ -370,6 +393,6 @@ void hr_packed_row(const hr_packed *p, int64_t n, int64_t first, int64_t k, floa
         row_codes(p, panel, g, c, u);
         affine a = row_affine(p, panel, g, c);
         for (int j = 0; j < G && i + j < k; j++)
-            to[i + j] = a.scale[j / 16] * (float)((int)u[j] - zero) + a.min;
+            to[i + j] = a.scale[j / 16] * (float)((int)u[j] - a.zero) + a.min;
     }
 }

@@ -1,15 +1,16 @@
 /* Weights in the layout that their kernels stream, packed once per backend.
  *
  * A matrix [N,K] becomes panels of 16 output columns (its rows n); the last panel is filled with
- * zeros. A panel is one stream, read from end to end: spans of 1, 2 or 8 groups of 32 k, each the
- * codes of its groups and then their scales, a multiple of 64 bytes. (With all scales at the end of
- * a panel the processor's own prefetching lost its track twice a panel: two thirds of the speed.)
+ * zeros. A panel is one stream, read from end to end: spans of 1, 2, 4 or 8 groups of 32 k, each
+ * the codes of its groups and then their scales, a multiple of 64 bytes. (With all scales at the
+ * end of a panel the processor's own prefetching lost its track twice a panel: two thirds of the
+ * speed.)
  *
  * Codes of quantised formats lie in groups of 32 k as unsigned numbers u (value = u - zero):
  *   bytes    8 quads × 64 B. Byte c·4+i of quad j is column c, k = 4j+i.           Q8_0, I8C
  *   nibbles  4 × 64 B. Low nibble of 64-byte row j: quad j, high nibble: quad j+4. all others
  *            then per plane (bit 4, bit 5) 64 B: bit c·4+i of 8-byte word j is quad j.
- *            0 planes: Q4_0 Q4_1 Q4_K; 1 plane: Q5_0 Q5_1 Q5_K; 2 planes: Q6_K.
+ *            0 planes: Q4_0 Q4_1 Q4_K I4G; 1 plane: Q5_0 Q5_1 Q5_K; 2 planes: Q6_K.
  * so every format keeps its stored precision to the bit. F32 and F16 are [K][16] numbers as they
  * are; BF16 are pairs of k, [K/2][16][2], of an odd K the last one with a zero: a 32-bit lane holds
  * both of a column, which is what instructions that multiply bf16 take and what a shift and a mask
@@ -18,15 +19,14 @@
  *   Q4_1 Q5_1        per group: d f16[16], m f16[16]
  *   Q4_K Q5_K        per 256 k: d f16[16], -dmin f16[16], then per group: sc u8[16], mn u8[16]
  *   Q6_K             per 256 k: d f16[16], then per group: sc i8[16] of k 0-15, i8[16] of k 16-31
+ *   I4G              per group of its own: d f32[16], -zero i8[16]
  *   I8C              once, at the end of the panel: f32[16]
  *
- * The declared form. With int8 rows (x, one f32 scale xs per 32 k) every path, for any number of
- * rows, computes for each column, over groups in ascending k:
- *     i = Σ (u - zero) · x, an exact integer; s = Σ x, likewise
- *     Q8_0 Q4_0 Q5_0   t = d · float(i)
- *     Q4_1 Q5_1        t = fma(d, float(i), m · float(s))
- *     Q4_K Q5_K        t = fma(d, float(sc · i), -dmin · float(mn · s))
- *     Q6_K             t = d · float(sc0 · i0 + sc1 · i1)
+ * The declared form. With int8 rows (x, one f32 scale xs per 32 k or per row) every path, for any
+ * number of rows, computes for each column, over groups in ascending k: i = Σ (u - zero) · x, an
+ * exact integer; s = Σ x, likewise Q8_0 Q4_0 Q5_0   t = d · float(i) Q4_1 Q5_1        t = fma(d,
+ * float(i), m · float(s)) Q4_K Q5_K        t = fma(d, float(sc · i), -dmin · float(mn · s)) Q6_K t
+ * = d · float(sc0 · i0 + sc1 · i1) I4G              t = d · float(i - zero · s), an exact integer
  *     acc = fma(xs, t, acc)
  * I8C with one scale per row: (float(i) · xs) · scale. These are therefore equal to the bit on
  * every instruction set. With float rows, per block of 32 k in ascending order:
@@ -71,9 +71,16 @@ typedef struct hr_pack_form {
     uint16_t span, span_bytes; /* groups of a span, and its bytes, filled up to 64 */
 } hr_pack_form;
 
+/* A scale block of I4G: d f32[16], -zero i8[16]. */
+enum { HR_PACK_OFFSET_SCALE = 80 };
+static inline bool hr_pack_has_offset(hr_pack_form f)
+{
+    return f.scale_bytes == HR_PACK_OFFSET_SCALE;
+}
+
 static inline hr_pack_form hr_pack_form_of(hr_format f)
 {
-    enum { S = HR_PACK_SUPER, K = 64 + 32 * S };
+    enum { S = HR_PACK_SUPER, K = 64 + 32 * S, Z = HR_PACK_OFFSET_SCALE };
     switch (f) {
     case HR_FORMAT_F32:
     case HR_FORMAT_F16:
@@ -87,6 +94,9 @@ static inline hr_pack_form hr_pack_form_of(hr_format f)
     case HR_FORMAT_Q4_K: return (hr_pack_form){ 256, K, S, 0, 0, S, 256 * S + K };
     case HR_FORMAT_Q5_K: return (hr_pack_form){ 320, K, S, 1, 0, S, 320 * S + K };
     case HR_FORMAT_Q6_K: return (hr_pack_form){ 384, K - 32, S, 2, 32, S, 384 * S + K };
+    case HR_FORMAT_I4G32: return (hr_pack_form){ 256, Z, 1, 0, 0, 4, 1344 };
+    case HR_FORMAT_I4G64: return (hr_pack_form){ 256, Z, 2, 0, 0, 4, 1216 };
+    case HR_FORMAT_I4G128: return (hr_pack_form){ 256, Z, 4, 0, 0, 4, 1152 };
     }
     return (hr_pack_form){ 0 };
 }

@@ -5,6 +5,7 @@
  * to a host array of the batch, to a shared device buffer (caches, tables), or to the output
  * buffer of the program before it. A step then only copies host arrays and executes. */
 #include "engine/buckets.h"
+#include "engine/contract.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -114,33 +115,15 @@ static hr_status bind(hr_programs *p, hr_program_slot *s, const hr_graph *g)
     return HR_OK;
 }
 
-/* A boundary between programs is a contract: what a program hands on has the dtype configured. */
-static hr_status check_boundary(const hr_programs *p, const hr_ledger_row *r, const hr_graph *g)
-{
-    for (size_t i = 0; i < g->n_outputs; i++) {
-        const struct hr_output *o = &g->outputs[i];
-        if (strcmp(o->name, "hidden") && strcmp(o->name, "selected")) continue;
-        if (o->value->dtype == p->shapes.build.activation) continue;
-        const hr_node *n = o->value->producer;
-        return hr_fail(HR_FAILED_PRECONDITION,
-                       "program %s: output %s is %s, the activation dtype is %s (made by %s%s%s)",
-                       hr_stage_name(r->stage), o->name, hr_dtype_name(o->value->dtype),
-                       hr_dtype_name(p->shapes.build.activation),
-                       n ? hr_op_name(n->op) : "an input",
-                       n && n->in[1] && n->in[1]->name ? " with " : "",
-                       n && n->in[1] && n->in[1]->name ? n->in[1]->name : "");
-    }
-    return HR_OK;
-}
-
 static hr_status start_slot(hr_programs *p, hr_program_slot *s)
 {
     double start = hr_now_s(), weights = p->backend->weights_s;
     hr_graph *g = NULL;
     hr_status st = hr_program_graph(&p->shapes, p->model, s->row, &g);
-    if (!st) st = check_boundary(p, s->row, g);
+    if (!st) st = hr_contract_check_graph(p, s->row, g);
     if (!st) st = hr_backend_compile_start(p->backend, g, &s->program);
     if (!st) st = bind(p, s, g);
+    if (!st) st = hr_contract_note(p, s, g);
     hr_graph_destroy(g);
     if (st) return hr_fail_prefix(st, "program %s", hr_stage_name(s->row->stage));
     s->pending = true;

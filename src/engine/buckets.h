@@ -30,6 +30,13 @@ typedef struct hr_program_input {
     size_t row_bytes, bytes;
 } hr_program_input;
 
+/* What a program's graph says of one of its outputs: what came back is compared with it. */
+typedef struct hr_program_output {
+    const char *name, *maker; /* maker: the node, by its weight */
+    hr_dtype dtype;
+    size_t row_bytes;
+} hr_program_output;
+
 typedef struct hr_program_slot {
     hr_ledger_row *row;
     hr_program *program; /* NULL until its compile was started */
@@ -38,6 +45,7 @@ typedef struct hr_program_slot {
     hr_buffer **input_buffers; /* [n_inputs], for execute */
     hr_buffer **outputs;       /* [n_outputs] */
     bool *output_owned;
+    hr_program_output *declared; /* [n_outputs] */
     size_t n_inputs, n_outputs;
 } hr_program_slot;
 

@@ -8,6 +8,7 @@
 #include "engine/warmup.h"
 
 #include "base/log.h"
+#include "engine/contract.h"
 
 typedef struct warm_up {
     hr_runner *runner;
@@ -72,8 +73,11 @@ static hr_status warm(warm_up *w, hr_stage stage, unsigned part, int t, int q)
     hr_sampler_state_set_slots(&w->seq->sampling, 1, 0); /* once more something to count */
     hr_step_args args = { .plan = &w->plan, .parts = part, .token_bucket = t, .request_bucket = q };
     const hr_step_result *result;
+    int64_t live = stage == HR_STAGE_BACKBONE ? w->plan.n_tokens : w->plan.n_rows;
+    HR_TRY(hr_contract_arm(w->runner->programs, slot, live));
     HR_TRY(hr_runner_step(w->runner, &args, &result));
     slot->row->warm_ms = (hr_now_s() - compiled) * 1e3;
+    HR_TRY(hr_contract_check(w->runner->programs, slot, live));
     w->done++;
     log_program(w, slot->row);
     return HR_OK;

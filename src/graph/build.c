@@ -202,6 +202,7 @@ static hr_value *add_node(hr_graph *g, hr_op op, hr_value *const *in, int n_in,
     if (attrs) n->attrs = *attrs;
     for (int i = 0; i < n_in; i++) n->in[i] = in[i];
     hr_status st = hr_graph_infer(g, n, shape);
+    if (!st) st = hr_graph_check_contract(g, n);
     if (st) return hr_graph_stick(g, st);
     g->nodes[g->n_nodes++] = n;
     if (node) *node = n;

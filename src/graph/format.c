@@ -1,9 +1,10 @@
 /* What the bytes of every weight format mean: blocks to f32.
  *
  * Pure functions, callable from any thread. Written from the block layouts of the GGUF format
- * document (ggml's block structs of the same names); checked against the `gguf` package's NumPy
- * dequantisation bit for bit. One function per format, so that a layout reads in one place: scale
- * products are rounded to f32 in the order written, which is part of the definition. */
+ * document (ggml's block structs of the same names), I4G from types.h; GGUF's are checked against
+ * the `gguf` package's NumPy dequantisation bit for bit. One function per format, so that a layout
+ * reads in one place: scale products are rounded to f32 in the order written, which is part of the
+ * definition. */
 #include "graph/types.h"
 
 #include "base/half.h"
@@ -158,13 +159,41 @@ static void q6_k_block(const uint8_t *b, float *y)
     }
 }
 
+/* d f32 | zero u32 | per 32 columns 16 bytes of nibbles */
+static void i4g_block(const uint8_t *b, float *y, int columns)
+{
+    float d = hr_f32_from_bits(load_u32(b));
+    int zero = (int)(load_u32(b + 4) & 31);
+    for (int i = 0; i < columns; i++)
+        y[i] = d * (float)(nibble(b + HR_I4G_HEAD + i / 32 * 16, i % 32) - zero);
+}
+
+static void i4g32_block(const uint8_t *b, float *y)
+{
+    i4g_block(b, y, 32);
+}
+
+static void i4g64_block(const uint8_t *b, float *y)
+{
+    i4g_block(b, y, 64);
+}
+
+static void i4g128_block(const uint8_t *b, float *y)
+{
+    i4g_block(b, y, 128);
+}
+
 void hr_format_dequantise(hr_format f, const void *from, int64_t blocks, float *to)
 {
     static void (*const block[])(const uint8_t *b, float *y) = {
-        [HR_FORMAT_F32] = f32_block,   [HR_FORMAT_F16] = f16_block,   [HR_FORMAT_BF16] = bf16_block,
-        [HR_FORMAT_I8C] = i8c_block,   [HR_FORMAT_Q8_0] = q8_0_block, [HR_FORMAT_Q4_0] = q4_0_block,
-        [HR_FORMAT_Q4_1] = q4_1_block, [HR_FORMAT_Q5_0] = q5_0_block, [HR_FORMAT_Q5_1] = q5_1_block,
-        [HR_FORMAT_Q4_K] = q4_k_block, [HR_FORMAT_Q5_K] = q5_k_block, [HR_FORMAT_Q6_K] = q6_k_block,
+        [HR_FORMAT_F32] = f32_block,       [HR_FORMAT_F16] = f16_block,
+        [HR_FORMAT_BF16] = bf16_block,     [HR_FORMAT_I8C] = i8c_block,
+        [HR_FORMAT_Q8_0] = q8_0_block,     [HR_FORMAT_Q4_0] = q4_0_block,
+        [HR_FORMAT_Q4_1] = q4_1_block,     [HR_FORMAT_Q5_0] = q5_0_block,
+        [HR_FORMAT_Q5_1] = q5_1_block,     [HR_FORMAT_Q4_K] = q4_k_block,
+        [HR_FORMAT_Q5_K] = q5_k_block,     [HR_FORMAT_Q6_K] = q6_k_block,
+        [HR_FORMAT_I4G32] = i4g32_block,   [HR_FORMAT_I4G64] = i4g64_block,
+        [HR_FORMAT_I4G128] = i4g128_block,
     };
     const uint8_t *b = from;
     int64_t elements = hr_format_block(f);

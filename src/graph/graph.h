@@ -69,9 +69,11 @@ struct hr_node {
 };
 
 struct hr_graph {
-    const char *name; /* program name: "backbone", "head_sampler" … */
-    hr_arena arena;   /* owns everything below */
-    hr_status status; /* first failure of a builder */
+    const char *name;    /* program name: "backbone", "head_sampler" … */
+    hr_arena arena;      /* owns everything below */
+    bool has_contract;   /* see hr_graph_contract */
+    hr_dtype activation; /* of it */
+    hr_status status;    /* first failure of a builder */
     char message[HR_MESSAGE_MAX];
     hr_value **values;
     size_t n_values, values_capacity;
@@ -141,6 +143,16 @@ hr_value *hr_op_gather_rows(hr_graph *g, hr_value *x, hr_value *rows);
 hr_value *hr_op_all_reduce(hr_graph *g, hr_value *x, hr_value *bias, int32_t group, hr_dtype dtype);
 /* The first n columns; 0 = all. */
 hr_value *hr_op_all_gather(hr_graph *g, hr_value *x, int32_t group, int64_t n);
+
+/* From here on activations keep their dtype: a linear whose result has another dtype than its rows
+ * (before they were quantised), and an embedding or a sum over devices in another one than
+ * `activation`, are FAILED_PRECONDITION, by the name of their weight. Partial sums of a matrix cut
+ * by columns may be float32, and a cast may do what it says. Passes keep the contract. */
+void hr_graph_contract(hr_graph *g, hr_dtype activation);
+/* "linear with model.layers.0.mlp.up_proj.weight", or "attention behind …": the nearest weight that
+ * its rows went through. Returns out. */
+enum { HR_NODE_TEXT = 200 };
+const char *hr_graph_node_text(const hr_node *n, char out[HR_NODE_TEXT]);
 
 /* Shape and dtype inference of one node whose inputs and attributes are set; creates its results
  * (reshape alone takes `shape`). Every result dtype is stated here and nowhere else. */

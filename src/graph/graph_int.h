@@ -54,6 +54,9 @@ void hr_infer_result_like(hr_infer *m, int i, hr_dtype dtype, const hr_value *li
 /* infer_sampler.c: ops from mask_bits to write_rows. */
 void hr_infer_sampler(hr_infer *m);
 
+/* contract.c: FAILED_PRECONDITION where n breaks its graph's contract, if that has one. */
+HR_MUST_USE hr_status hr_graph_check_contract(const hr_graph *g, const hr_node *n);
+
 /* Every dim positive and the bytes countable. */
 HR_MUST_USE hr_status hr_shape_check(hr_shape s, const char *what);
 /* "[16,576]" into `to`; returns `to`. */

@@ -45,7 +45,8 @@ static void infer_embed(hr_infer *m)
     hr_infer_result(m, 0, m->node->attrs.dtype, "TH");
 }
 
-/* Which rows may meet which weight: block formats want a scale per 32 columns, I8C one per row. */
+/* Which rows may meet which weight: block formats take a scale per 32 columns or per row, I8C one
+ * per row. */
 static void check_int8_rows(hr_infer *m)
 {
     const hr_value *scale = hr_infer_operand(m, 4, "x_scale", HR_SET_F32, "TG");
@@ -54,9 +55,6 @@ static void check_int8_rows(hr_infer *m)
     int64_t K = m->dim['K'], G = m->dim['G'];
     hr_infer_require(m, G == 1 || G * 32 == K, "x_scale has %lld columns for K %lld", (long long)G,
                      (long long)K);
-    if (hr_format_is_blocks(f))
-        hr_infer_require(m, G * 32 == K, "%s weights take one scale per 32 columns of x",
-                         hr_format_name(f));
     if (f == HR_FORMAT_I8C) {
         hr_infer_require(m, G == 1, "I8C weights take one scale per row of x");
         hr_infer_require(m, K <= MAX_INT8_K, "K %lld overflows int32 sums", (long long)K);

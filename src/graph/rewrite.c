@@ -13,6 +13,7 @@ hr_status hr_rewrite_begin(const hr_graph *from, hr_rewrite *rw)
         hr_graph_destroy(rw->to);
         return hr_fail(HR_RESOURCE_EXHAUSTED, "graph %s: rewriting", from->name);
     }
+    if (from->has_contract) hr_graph_contract(rw->to, from->activation);
     for (size_t i = 0; i < from->n_inputs; i++) {
         const hr_value *v = from->inputs[i];
         rw->map[v->id] = hr_graph_input(rw->to, v->name, v->dtype, v->shape, v->live);

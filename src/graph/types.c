@@ -55,6 +55,11 @@ bool hr_format_is_blocks(hr_format f)
     return formats[f].block > 1;
 }
 
+bool hr_format_has_zero_points(hr_format f)
+{
+    return f == HR_FORMAT_I4G32 || f == HR_FORMAT_I4G64 || f == HR_FORMAT_I4G128;
+}
+
 size_t hr_format_row_bytes(hr_format f, int64_t k)
 {
     assert(k >= 0 && k % formats[f].block == 0);

@@ -34,7 +34,10 @@ static inline bool hr_dtype_is_float(hr_dtype d)
 
 /* How a weight's rows lie in its checkpoint. X(NAME, text, elements per block, bytes per block).
  * Block layouts: the GGUF format document and ggml's block structs of the same names. I8C is int8
- * per output channel (compressed-tensors w8a8), its f32 scales in hr_weight.scale. */
+ * per output channel (compressed-tensors w8a8), its f32 scales in hr_weight.scale. I4G is what
+ * compressed-tensors, GPTQ and AWQ keep in three orders: 4-bit codes in groups of 32, 64 or 128,
+ * f32 scale, u32 zero point z of 0 to 16, then per 32 columns 16 bytes of codes as Q4_0 has them;
+ * a number is scale * (code - z). */
 #define HR_FORMAT_LIST(X)                                                                          \
     X(F32, "F32", 1, 4)                                                                            \
     X(F16, "F16", 1, 2)                                                                            \
@@ -47,7 +50,10 @@ static inline bool hr_dtype_is_float(hr_dtype d)
     X(Q5_1, "Q5_1", 32, 24)                                                                        \
     X(Q4_K, "Q4_K", 256, 144)                                                                      \
     X(Q5_K, "Q5_K", 256, 176)                                                                      \
-    X(Q6_K, "Q6_K", 256, 210)
+    X(Q6_K, "Q6_K", 256, 210)                                                                      \
+    X(I4G32, "I4G32", 32, 24)                                                                      \
+    X(I4G64, "I4G64", 64, 40)                                                                      \
+    X(I4G128, "I4G128", 128, 72)
 
 typedef enum hr_format {
 #define HR_FORMAT_ENUM(name, text, elements, bytes) HR_FORMAT_##name,
@@ -56,9 +62,11 @@ typedef enum hr_format {
 } hr_format;
 
 const char *hr_format_name(hr_format f);
-int64_t hr_format_block(hr_format f);      /* elements per block */
-size_t hr_format_block_bytes(hr_format f); /* bytes per block */
-bool hr_format_is_blocks(hr_format f);     /* a GGUF quantised block format */
+int64_t hr_format_block(hr_format f);        /* elements per block */
+size_t hr_format_block_bytes(hr_format f);   /* bytes per block */
+bool hr_format_is_blocks(hr_format f);       /* blocks with scales of their own: GGUF's, I4G */
+bool hr_format_has_zero_points(hr_format f); /* I4G */
+enum { HR_I4G_HEAD = 8 };                    /* bytes of its scale and zero point */
 /* Bytes of one row of k elements; k is a multiple of the block (checked at load). */
 size_t hr_format_row_bytes(hr_format f, int64_t k);
 /* n whole blocks to f32, the declared meaning of each format; scalar, exact to the last bit of the
@@ -88,6 +96,13 @@ typedef enum hr_live {
     HR_LIVE_COUNT,
 } hr_live;
 
+/* Which rows a quantised matrix was made for. */
+typedef enum hr_weight_rows {
+    HR_WEIGHT_ROWS_ANY,   /* what the build says of its format */
+    HR_WEIGHT_ROWS_FLOAT, /* as they are */
+    HR_WEIGHT_ROWS_INT8,  /* int8, one scale per row */
+} hr_weight_rows;
+
 /* A checkpoint's tensor, not yet read. Owned by the model, borrowed by graphs and backends; a
  * backend reads and packs it once, however many programs use it. */
 typedef struct hr_weight hr_weight;
@@ -95,6 +110,7 @@ struct hr_weight {
     const char *name; /* canonical Hugging Face name, "model.layers.0.mlp.up_proj.weight" */
     hr_shape shape;   /* [N] or [N,K] (K columns contiguous) or [E,N,K] (experts, adapters) */
     hr_format format;
+    hr_weight_rows rows;    /* of a matrix that the checkpoint's linears multiply by */
     const hr_weight *scale; /* I8C: f32 [N], else NULL */
     /* Raw row bytes of rows [first, first + count) of the tensor seen as [product, K], to `to`
      * (count × hr_format_row_bytes). Thread-safe; a short read is DATA_LOSS. */

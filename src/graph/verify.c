@@ -57,7 +57,7 @@ static hr_status verify_results(const hr_graph *g, size_t i, seen *values)
         if (values[v->id].ready) return refuse(g, i, "it stands in the list twice");
         values[v->id].ready = true;
     }
-    return HR_OK;
+    return hr_graph_check_contract(g, n);
 }
 
 /* From a donated output back to its input, counting the in-place nodes passed. */

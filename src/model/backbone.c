@@ -130,6 +130,7 @@ hr_status hr_model_build_backbone(const hr_model *m, const hr_build_options *opt
     *out = NULL;
     hr_graph *g;
     HR_TRY(hr_graph_create("backbone", &g));
+    hr_graph_contract(g, opt->activation);
     hr_backbone b = { .g = g, .m = m, .c = &m->local, .opt = opt };
     hr_status st = build(&b);
     if (st) hr_graph_destroy(g);

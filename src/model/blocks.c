@@ -1,8 +1,8 @@
 /* The words that families are written in: what every Llama-shaped transformer shares.
  *
  * Runs at start-up, on the thread that builds programs; owns nothing (values belong to the graph).
- * A linear over a weight in GGUF blocks takes 8-bit rows when the build asks for them, one over
- * int8 with a scale per channel always does; the rows are quantised once for all linears that read
+ * A linear over a weight in blocks takes 8-bit rows when the build asks for them, one whose
+ * checkpoint means such rows always does; the rows are quantised once for all linears that read
  * the same x, which is remembered in the backbone. */
 #include <math.h>
 
@@ -13,11 +13,15 @@ static hr_value *weight(hr_backbone *b, const hr_weight *w)
     return w ? hr_graph_weight(b->g, w) : NULL;
 }
 
-/* How many columns of x share a scale where this weight meets int8 rows; 0 = float rows. Integers
- * with one scale per channel have no float rows: their checkpoint says what the rows are. */
+/* How many columns of x share a scale where this weight meets int8 rows; 0 = float rows. A
+ * checkpoint may say which; else it is the build's choice, of block formats. */
 static int64_t scale_group(const hr_backbone *b, const hr_weight *w)
 {
-    if (w->format == HR_FORMAT_I8C) return w->shape.dim[1];
+    switch (w->rows) {
+    case HR_WEIGHT_ROWS_INT8: return w->shape.dim[1];
+    case HR_WEIGHT_ROWS_FLOAT: return 0;
+    case HR_WEIGHT_ROWS_ANY: break;
+    }
     return b->opt->rows == HR_ROWS_INT8_32 && hr_format_is_blocks(w->format) ? 32 : 0;
 }
 

@@ -135,6 +135,7 @@ hr_status hr_checkpoint_index(hr_checkpoint *c)
     hr_free(c->by_name);
     c->by_name = hr_alloc_array0(c->n, sizeof *c->by_name);
     if (!c->by_name) return hr_fail(HR_RESOURCE_EXHAUSTED, "index of %zu tensors", c->n);
+    c->n_indexed = c->n;
     if (c->n == 0) return HR_OK;
     memcpy(c->by_name, c->tensors, c->n * sizeof *c->by_name);
     qsort(c->by_name, c->n, sizeof *c->by_name, compare_names);
@@ -156,8 +157,8 @@ static int compare_name(const void *key, const void *item)
 
 hr_tensor *hr_checkpoint_find(const hr_checkpoint *c, hr_str name)
 {
-    if (c->n == 0 || !c->by_name) return NULL;
-    hr_tensor **hit = bsearch(&name, c->by_name, c->n, sizeof *c->by_name, compare_name);
+    if (c->n_indexed == 0 || !c->by_name) return NULL;
+    hr_tensor **hit = bsearch(&name, c->by_name, c->n_indexed, sizeof *c->by_name, compare_name);
     return hit ? *hit : NULL;
 }
 
@@ -182,6 +183,11 @@ static double uniform(uint64_t seed, uint64_t i)
     z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
     z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
     return (double)((z ^ z >> 31) >> 11) * 0x1p-52 - 1; /* [-1, 1) */
+}
+
+uint8_t hr_dummy_byte(uint64_t seed, uint64_t i)
+{
+    return (uint8_t)((uniform(seed, i) + 1) * 128);
 }
 
 /* Matrices of variance 1/K keep activations of unit size through any depth; norms near 1. */

@@ -107,7 +107,7 @@ static hr_status refuse_unused(hr_model *m)
 {
     for (size_t i = 0; i < m->checkpoint.n; i++) {
         const hr_tensor *t = m->checkpoint.tensors[i];
-        if (t->used || is_known_buffer(t)) continue;
+        if (t->used || t->may_be_left || is_known_buffer(t)) continue;
         return hr_fail(HR_INVALID_ARGUMENT, "%s: tensor '%s' has no place in a %s with this config",
                        t->file->path, t->in_file, m->config.architecture);
     }

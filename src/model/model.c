@@ -82,6 +82,7 @@ void hr_model_release(hr_model *m)
 {
     if (!m || !hr_ref_release(&m->refs)) return;
     hr_gguf_deinit(&m->gguf);
+    hr_quantized_deinit(m);
     hr_checkpoint_deinit(&m->checkpoint);
     hr_arena_deinit(&m->arena);
     hr_free(m);
@@ -113,7 +114,7 @@ bool hr_model_has_blocks(const hr_model *m)
 bool hr_model_has_int8_rows(const hr_model *m)
 {
     for (size_t i = 0; i < m->n_weights; i++)
-        if (m->weights[i]->format == HR_FORMAT_I8C) return true;
+        if (m->weights[i]->rows == HR_WEIGHT_ROWS_INT8) return true;
     return false;
 }
 

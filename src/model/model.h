@@ -134,10 +134,10 @@ const hr_config *hr_model_config(const hr_model *m);
 const char *hr_model_path(const hr_model *m);
 /* Every weight the graphs use, in file order. */
 const hr_weight *const *hr_model_weights(const hr_model *m, size_t *count);
-/* True when any matrix is in a GGUF block format: HR_ROWS_INT8_32 is its natural activation. */
+/* True when any matrix is in a block format: HR_ROWS_INT8_32 is its natural activation. */
 bool hr_model_has_blocks(const hr_model *m);
-/* True when any matrix is int8 with a scale per channel: its rows are int8 with one per token,
- * whatever hr_build_options.rows says. */
+/* True when any matrix is one whose rows are int8 with a scale per token, whatever
+ * hr_build_options.rows says. */
 bool hr_model_has_int8_rows(const hr_model *m);
 /* A weight that is quantised while it is read: what the file holds. NULL for others. */
 const hr_weight *hr_quantize_original(const hr_weight *w);
@@ -183,7 +183,7 @@ typedef struct hr_kv_spec {
 
 typedef enum hr_row_quant {
     HR_ROWS_FLOAT,   /* linear takes activations as they are */
-    HR_ROWS_INT8_32, /* int8 rows, one f32 scale per 32 columns, for GGUF block formats */
+    HR_ROWS_INT8_32, /* int8 rows, one f32 scale per 32 columns, for block formats */
 } hr_row_quant;
 
 /* Where the backbone's first hidden states come from. */

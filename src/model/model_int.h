@@ -12,16 +12,19 @@
 
 /* A tensor of the checkpoint: where its bytes are, and the door's view of it. */
 typedef struct hr_tensor {
-    hr_weight weight;    /* .source points back here */
-    const char *in_file; /* its name there, for messages: "blk.0.attn_q.weight" */
-    const hr_file *file; /* borrowed from the checkpoint; NULL = dummy */
-    uint64_t offset;     /* of its first byte in file */
+    hr_weight weight;     /* .source points back here */
+    const char *in_file;  /* its name there, for messages: "blk.0.attn_q.weight" */
+    const char *integers; /* "I32" or "I64": no numbers of a matrix, whatever weight.format says,
+                             but parts of one that is packed; else NULL */
+    const hr_file *file;  /* borrowed from the checkpoint; NULL = dummy */
+    uint64_t offset;      /* of its first byte in file */
     uint64_t bytes;
     int64_t head_dim; /* > 0: a file's rows alternate between the two halves of each head of this
                          many rows, as GGUF stores llama's q and k; reading puts them back */
     uint64_t seed;    /* dummy */
     bool used;        /* a family took it, or said why it is skipped */
     bool is_part;     /* scales of another, or never read: no weight of its own */
+    bool may_be_left; /* nothing but zeros, which no family need take */
 } hr_tensor;
 
 /* All tensors of all files of one checkpoint. Lives in the model. */
@@ -31,7 +34,8 @@ typedef struct hr_checkpoint {
     size_t n_files, files_capacity;
     hr_tensor **tensors; /* owned array of arena tensors, file order */
     size_t n, capacity;
-    hr_tensor **by_name; /* [n], owned, sorted; after hr_checkpoint_index */
+    hr_tensor **by_name; /* [n_indexed], owned, sorted; after hr_checkpoint_index */
+    size_t n_indexed;    /* those added since are not found by name */
 } hr_checkpoint;
 
 /* Opens a file that lives as long as the checkpoint. */
@@ -44,6 +48,7 @@ hr_tensor *hr_checkpoint_find(const hr_checkpoint *c, hr_str name);
 /* Adds what config asks for, made of noise: how dummy weights come to be. */
 hr_status hr_checkpoint_add_dummy(hr_checkpoint *c, const char *name, hr_shape shape,
                                   hr_dtype dtype, uint64_t seed, hr_tensor **out);
+uint8_t hr_dummy_byte(uint64_t seed, uint64_t i); /* of that noise */
 void hr_checkpoint_deinit(hr_checkpoint *c);
 /* From now on rows are read back into order; shape is [heads*head_dim] or [heads*head_dim,K]. */
 void hr_tensor_interleave(hr_tensor *t, int64_t head_dim);
@@ -180,7 +185,8 @@ struct hr_model {
     hr_model_vocab vocab;
     uint64_t dummy_seed;
     bool dummy;
-    bool quantizes; /* config.quantization is the caller's wish, not the file's */
+    bool quantizes;       /* config.quantization is the caller's wish, not the file's */
+    struct hr_int4 *int4; /* quantized_int4.c: matrices read from packed integers */
 
     const hr_weight *embed;      /* [V,H] */
     const hr_weight *final_norm; /* [H] */

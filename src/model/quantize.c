@@ -156,6 +156,7 @@ static hr_status quantise(hr_model *m, hr_weight *w, hr_str module)
                             .read_rows = read_scale,
                             .source = v };
     w->format = HR_FORMAT_I8C;
+    w->rows = HR_WEIGHT_ROWS_INT8;
     w->scale = &v->scale;
     w->read_rows = read_integers;
     w->source = v;
@@ -189,7 +190,9 @@ hr_status hr_quantize_plan(hr_model *m, const hr_model_options *o)
     hr_quant_group *group = hr_arena_new(&m->arena, hr_quant_group);
     hr_str *ignore = hr_arena_array(&m->arena, o->n_ignore + 1, sizeof *ignore);
     if (!q || !group || !ignore) return hr_fail(HR_RESOURCE_EXHAUSTED, "quantisation");
-    *group = (hr_quant_group){ .name = HR_STR("group_0"), .targets = { targets, 1 } };
+    *group = (hr_quant_group){
+        .name = HR_STR("group_0"), .targets = { targets, 1 }, .bits = 8, .rows = HR_WEIGHT_ROWS_INT8
+    };
     ignore[0] = HR_STR("lm_head");
     for (size_t i = 0; i < o->n_ignore; i++) {
         size_t n = strlen(o->ignore[i]);

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "model/model_int.h"
+#include "model/quantized_int.h"
 
 enum { MOST_NAME = 256 };
 
@@ -19,7 +19,7 @@ static hr_str join(hr_str module, const char *tail, char out[MOST_NAME])
 }
 
 /* Takes the tensor as a part of another weight: it is none of its own. */
-static hr_tensor *take_part(hr_model *m, hr_str module, const char *tail)
+hr_tensor *hr_quantized_take(hr_model *m, hr_str module, const char *tail)
 {
     char name[MOST_NAME];
     hr_tensor *t = hr_checkpoint_find(&m->checkpoint, join(module, tail, name));
@@ -27,10 +27,18 @@ static hr_tensor *take_part(hr_model *m, hr_str module, const char *tail)
     return t;
 }
 
+hr_status hr_quantized_need(hr_model *m, hr_str module, const char *tail, const hr_tensor **out)
+{
+    *out = hr_quantized_take(m, module, tail);
+    if (*out) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "%s: tensor '%.*s%s' is missing", m->path,
+                   HR_STR_ARG(module), tail);
+}
+
 /* ---- scales --------------------------------------------------------------------------------- */
 
 /* All numbers of a tensor as f32, rows as its reader counts them. */
-static hr_status read_numbers(const hr_weight *w, float *to)
+hr_status hr_quantized_numbers(const hr_weight *w, float *to)
 {
     hr_shape s = w->shape;
     int64_t n = hr_shape_count(s), k = s.rank ? s.dim[s.rank - 1] : 1;
@@ -51,7 +59,7 @@ static hr_status read_scales(const hr_weight *w, int64_t first, int64_t count, v
         return hr_fail(HR_INTERNAL, "%s: rows %lld+%lld of a vector", w->name, (long long)first,
                        (long long)count);
     if (count < 1) return HR_OK;
-    HR_TRY(read_numbers(&t->weight, to));
+    HR_TRY(hr_quantized_numbers(&t->weight, to));
     if (hr_shape_count(t->weight.shape) == 1)
         for (int64_t i = 1; i < n; i++) ((float *)to)[i] = *(float *)to;
     return HR_OK;
@@ -99,12 +107,12 @@ static hr_status put_scales(hr_model *m, hr_tensor *t, const char *name, const h
 /* A symmetric scheme has its zero at zero; exporters wrote that down, too. */
 static hr_status check_zero_point(hr_model *m, hr_str module)
 {
-    const hr_tensor *t = take_part(m, module, ".weight_zero_point");
+    const hr_tensor *t = hr_quantized_take(m, module, ".weight_zero_point");
     if (!t) return HR_OK;
     int64_t n = hr_shape_count(t->weight.shape);
     float *numbers = hr_alloc_array0((size_t)n, sizeof *numbers);
     if (!numbers) return hr_fail(HR_RESOURCE_EXHAUSTED, "%s: its numbers", t->in_file);
-    hr_status st = n ? read_numbers(&t->weight, numbers) : HR_OK;
+    hr_status st = n ? hr_quantized_numbers(&t->weight, numbers) : HR_OK;
     for (int64_t i = 0; i < n && !st; i++)
         if (numbers[i] != 0)
             st = hr_fail(HR_UNIMPLEMENTED,
@@ -125,21 +133,28 @@ bool hr_quantized_module(const hr_weight *w, hr_str *out)
     return !hr_str_ends(*out, HR_STR("embed_tokens"));
 }
 
-static hr_status bind_matrix(hr_model *m, hr_tensor *t, hr_str module, const hr_quant_group *group)
+hr_status hr_quantized_scales(hr_model *m, hr_tensor *t, hr_str module)
 {
-    if (t->weight.format != HR_FORMAT_I8C)
-        return hr_fail(
-            HR_INVALID_ARGUMENT,
-            "%s: tensor '%s' is %s, and quantization_config (%.*s) makes it I8: a module "
-            "that is not quantised stands in ignore",
-            t->file->path, t->in_file, hr_format_name(t->weight.format), HR_STR_ARG(group->name));
-    const hr_tensor *scale = take_part(m, module, ".weight_scale");
-    if (!scale)
-        return hr_fail(HR_INVALID_ARGUMENT, "%s: tensor '%.*s.weight_scale' is missing", m->path,
-                       HR_STR_ARG(module));
+    const hr_tensor *scale;
+    HR_TRY(hr_quantized_need(m, module, ".weight_scale", &scale));
     HR_TRY(check_scale(t, scale));
     HR_TRY(check_zero_point(m, module));
     return put_scales(m, t, scale->weight.name, scale, read_scales);
+}
+
+static hr_status bind_matrix(hr_model *m, hr_tensor *t, hr_str module, const hr_quant_group *group)
+{
+    bool packed = group->layout != HR_QUANT_BYTES;
+    if (packed || t->integers || t->weight.format != HR_FORMAT_I8C)
+        return hr_fail(
+            HR_INVALID_ARGUMENT,
+            "%s: tensor '%s' is %s, and quantization_config (%.*s) makes it %s: a module "
+            "that is not quantised stands in ignore",
+            t->file->path, t->in_file, hr_format_name(t->weight.format), HR_STR_ARG(group->name),
+            packed ? "weight_packed" : "I8");
+    if (group->bits == 4) return hr_int4_bind_bytes(m, t, module, group);
+    t->weight.rows = group->rows;
+    return hr_quantized_scales(m, t, module);
 }
 
 static hr_status bind_tensor(hr_model *m, hr_tensor *t)
@@ -152,10 +167,12 @@ static hr_status bind_tensor(hr_model *m, hr_tensor *t)
                        "are",
                        t->file->path, t->in_file);
     if (!hr_quantized_module(&t->weight, &module)) return HR_OK;
-    HR_TRY(hr_quantization_of(m->config.quantization, module, &group));
+    const hr_quantization *q = m->config.quantization;
+    if (q && hr_quantization_is_by_presence(q)) return HR_OK;
+    HR_TRY(hr_quantization_of(q, module, &group));
     if (m->config.tie_word_embeddings && hr_str_eq_c(module, "lm_head")) { /* nobody reads it */
-        take_part(m, module, ".weight_scale");
-        take_part(m, module, ".weight_zero_point");
+        hr_quantized_take(m, module, ".weight_scale");
+        hr_quantized_take(m, module, ".weight_zero_point");
         t->used = t->is_part = true;
         return HR_OK;
     }
@@ -166,13 +183,15 @@ hr_status hr_quantized_bind(hr_model *m)
 {
     const hr_checkpoint *c = &m->checkpoint;
     for (size_t i = 0; i < c->n; i++) HR_TRY(bind_tensor(m, c->tensors[i]));
+    HR_TRY(hr_int4_bind(m));
     for (size_t i = 0; i < c->n; i++) {
         const hr_tensor *t = c->tensors[i];
-        if (t->weight.format != HR_FORMAT_I8C || t->weight.scale || t->is_part) continue;
+        bool bytes = t->weight.format == HR_FORMAT_I8C && !t->weight.scale;
+        if (t->is_part || (!bytes && !t->integers) || !hr_shape_count(t->weight.shape)) continue;
         return hr_fail(HR_INVALID_ARGUMENT,
-                       "%s: tensor '%s': unsupported dtype I8 where no quantization_config makes "
+                       "%s: tensor '%s': unsupported dtype %s where no quantization_config makes "
                        "it a quantised linear; F32, F16 and BF16 are supported",
-                       t->file->path, t->in_file);
+                       t->file->path, t->in_file, t->integers ? t->integers : "I8");
     }
     return HR_OK;
 }
@@ -197,6 +216,8 @@ hr_status hr_quantized_bind_dummy(hr_model *m, hr_tensor *t)
     if (!hr_quantized_module(&t->weight, &module)) return HR_OK;
     HR_TRY(hr_quantization_of(m->config.quantization, module, &group));
     if (!group) return HR_OK;
+    if (group->bits == 4) return hr_int4_bind_dummy(t, group);
+    t->weight.rows = group->rows;
     hr_str text = join(module, ".weight_scale", name);
     const char *kept = hr_arena_copy(&m->arena, text.p, text.n);
     if (!kept) return hr_fail(HR_RESOURCE_EXHAUSTED, "%s: its scales", t->weight.name);

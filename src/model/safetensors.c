@@ -38,23 +38,24 @@ static hr_status fault(const reader *r, hr_str tensor, const char *what)
 static const struct {
     const char *name;
     uint8_t bytes;
-    int8_t format; /* hr_format, or -1 */
+    int8_t format; /* hr_format, or -1; of integers one of the same bytes */
+    bool integers;
 } dtypes[] = {
-    { "F32", 4, HR_FORMAT_F32 },
-    { "F16", 2, HR_FORMAT_F16 },
-    { "BF16", 2, HR_FORMAT_BF16 },
-    { "F64", 8, -1 },
-    { "I64", 8, -1 },
-    { "U64", 8, -1 },
-    { "I32", 4, -1 },
-    { "U32", 4, -1 },
-    { "I16", 2, -1 },
-    { "U16", 2, -1 },
-    { "I8", 1, HR_FORMAT_I8C }, /* quantized.c says where */
-    { "U8", 1, -1 },
-    { "BOOL", 1, -1 },
-    { "F8_E4M3", 1, -1 },
-    { "F8_E5M2", 1, -1 },
+    { "F32", 4, HR_FORMAT_F32, false },
+    { "F16", 2, HR_FORMAT_F16, false },
+    { "BF16", 2, HR_FORMAT_BF16, false },
+    { "F64", 8, -1, false },
+    { "I64", 8, HR_FORMAT_F32, true }, /* shapes of packed matrices: quantized_int4.c */
+    { "U64", 8, -1, false },
+    { "I32", 4, HR_FORMAT_F32, true },
+    { "U32", 4, -1, false },
+    { "I16", 2, -1, false },
+    { "U16", 2, -1, false },
+    { "I8", 1, HR_FORMAT_I8C, false }, /* quantized.c says where */
+    { "U8", 1, -1, false },
+    { "BOOL", 1, -1, false },
+    { "F8_E4M3", 1, -1, false },
+    { "F8_E5M2", 1, -1, false },
 };
 
 static hr_status read_dtype(const reader *r, const hr_json *json, entry *e, size_t *size)
@@ -69,6 +70,7 @@ static hr_status read_dtype(const reader *r, const hr_json *json, entry *e, size
         *size = dtypes[i].bytes;
         if (dtypes[i].format < 0) break;
         e->tensor.weight.format = (hr_format)dtypes[i].format;
+        if (dtypes[i].integers) e->tensor.integers = dtypes[i].name;
         return HR_OK;
     }
     snprintf(why, sizeof why, "%s dtype %.*s; F32, F16, BF16 and I8 are supported",
@@ -129,7 +131,8 @@ static hr_status read_entry(const reader *r, const hr_json *json, entry *e)
     }
     snprintf(why, sizeof why, "shape %s of %s does not fill its %" PRIu64 " bytes",
              hr_model_shape_text(e->tensor.weight.shape, text),
-             hr_format_name(e->tensor.weight.format), e->end - e->begin);
+             e->tensor.integers ? e->tensor.integers : hr_format_name(e->tensor.weight.format),
+             e->end - e->begin);
     return fault(r, e->name, why);
 }
 

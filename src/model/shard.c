@@ -76,12 +76,12 @@ static hr_status cut(hr_model *m, const hr_weight **w, int axis, int count)
     return HR_OK;
 }
 
-/* Whether a cut of the columns falls between two blocks. I8C goes with one scale per row of x,
- * which is of all its columns: they are gathered, and rounded as one device rounds them. */
+/* Whether a cut of the columns falls between two blocks. A scale per row of x is of all its
+ * columns: they are gathered, and rounded as one device rounds them. */
 static bool can_cut_columns(const hr_weight *w, int count)
 {
     int64_t k = last_dim(w->shape);
-    if (w->format == HR_FORMAT_I8C) return false;
+    if (w->rows == HR_WEIGHT_ROWS_INT8) return false;
     return k % count == 0 && k / count % hr_format_block(w->format) == 0;
 }
 

@@ -4,6 +4,7 @@
  * whose device buffer is replaced, by a put or by an execute. Copies are whole; a shorter one goes
  * through bounce memory that is made once. */
 #include "base/sync.h"
+#include "pjrt/hlo_int.h"
 #include "pjrt/pjrt_int.h"
 
 static PJRT_Buffer_Type element_type(hr_hlo_type t)
@@ -204,5 +205,50 @@ hr_status hr_pjrt_buffer_get(hr_buffer *x, void *host, size_t bytes)
     HR_TRY(make_host(x));
     HR_TRY(download(x, 0, x->host));
     memcpy(host, x->host, bytes);
+    return HR_OK;
+}
+
+/* ---- what the device says -------------------------------------------------------------------- */
+
+static hr_status read_shape(hr_pjrt *b, PJRT_Buffer *x, hr_hlo_shape *out)
+{
+    PJRT_Buffer_ElementType_Args type = { .struct_size = PJRT_Buffer_ElementType_Args_STRUCT_SIZE,
+                                          .buffer = x };
+    PJRT_Buffer_Dimensions_Args dims = { .struct_size = PJRT_Buffer_Dimensions_Args_STRUCT_SIZE,
+                                         .buffer = x };
+    HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_Buffer_ElementType(&type), "element type"));
+    HR_TRY(hr_pjrt_error(b->api, b->api->PJRT_Buffer_Dimensions(&dims), "dimensions"));
+    *out = (hr_hlo_shape){ .type = HR_HLO_F32 };
+    while (out->type < HR_HLO_UI64 && element_type(out->type) != type.type) out->type++;
+    if (element_type(out->type) != type.type)
+        return hr_fail(HR_FAILED_PRECONDITION, "of element type %d", (int)type.type);
+    if (dims.num_dims > HR_HLO_MAX_RANK)
+        return hr_fail(HR_FAILED_PRECONDITION, "of rank %zu", dims.num_dims);
+    out->rank = (int)dims.num_dims;
+    for (int i = 0; i < out->rank; i++) out->dim[i] = dims.dims[i];
+    return HR_OK;
+}
+
+static hr_status verify_on(hr_buffer *x, size_t device)
+{
+    hr_hlo_shape want = shape_of(&x->desc), got;
+    HR_TRY(read_shape(x->owner, x->device[device], &got));
+    if (hr_hlo_shape_eq(&want, &got)) return HR_OK;
+    hr_buf text = { 0 };
+    hr_hlo_add_type(&text, &got);
+    hr_buf_add_c(&text, ", declared is ");
+    hr_hlo_add_type(&text, &want);
+    hr_status st =
+        hr_fail(HR_FAILED_PRECONDITION, "%s (%s)", hr_buf_c(&text), hr_dtype_name(x->desc.dtype));
+    hr_buf_deinit(&text);
+    return st;
+}
+
+hr_status hr_pjrt_buffer_verify(hr_buffer *x)
+{
+    const PJRT_Api *api = x->owner->api;
+    if (!HR_PJRT_HAS(api, PJRT_Buffer_ElementType) || !HR_PJRT_HAS(api, PJRT_Buffer_Dimensions))
+        return HR_OK;
+    for (size_t d = 0; d < x->owner->devices; d++) HR_TRY(verify_on(x, d));
     return HR_OK;
 }

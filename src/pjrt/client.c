@@ -171,6 +171,7 @@ static const hr_backend_vtable vtable = {
     .buffer_destroy = hr_pjrt_buffer_destroy,
     .buffer_put = hr_pjrt_buffer_put,
     .buffer_get = hr_pjrt_buffer_get,
+    .buffer_verify = hr_pjrt_buffer_verify,
     .execute = hr_pjrt_execute,
     .event_await = hr_pjrt_event_await,
     .numerics = numerics,

@@ -33,6 +33,8 @@ hr_hlo_value hr_hlo_dequantise(hr_hlo *h, const hr_weight *w, const hr_hlo_value
     if (part[SCALES].id < 0) return x;
     if (w->format == HR_FORMAT_I8C)
         return hr_hlo_binary(h, "multiply", x, hr_hlo_along(h, part[SCALES], x.shape, 0));
+    if (hr_format_has_zero_points(w->format))
+        return by_group(h, "multiply", by_group(h, "add", x, part[MINIMA]), part[SCALES]);
     x = by_group(h, "multiply", x, part[SCALES]);
     return part[MINIMA].id < 0 ? x : by_group(h, "add", x, part[MINIMA]);
 }

@@ -109,6 +109,20 @@ static void write_consts(writer *w, const bool *used)
             w->at[i][0] = hr_hlo_array(&w->h, hr_hlo_shape_of(g->values[i]), g->values[i]->data);
 }
 
+static hr_status refuse_result(const hr_node *n, int i, const hr_hlo_shape *want,
+                               const hr_hlo_shape *got)
+{
+    char text[HR_NODE_TEXT];
+    hr_buf types = { 0 };
+    hr_hlo_add_type(&types, got);
+    hr_buf_add_c(&types, " in StableHLO, declared is ");
+    hr_hlo_add_type(&types, want);
+    hr_status st = hr_fail(HR_INTERNAL, "%s: result %d is %s", hr_graph_node_text(n, text), i,
+                           hr_buf_c(&types));
+    hr_buf_deinit(&types);
+    return st;
+}
+
 static hr_status write_node(writer *w, const hr_node *n)
 {
     hr_hlo_emit e = { .h = &w->h, .node = n };
@@ -124,8 +138,7 @@ static hr_status write_node(writer *w, const hr_node *n)
     for (int i = 0; i < n->n_out; i++) {
         hr_hlo_shape want = hr_hlo_shape_of(n->out[i]);
         if (!hr_hlo_shape_eq(&want, &e.out[i].shape))
-            return hr_fail(HR_INTERNAL, "%s: result %d has another shape in StableHLO",
-                           hr_op_name(n->op), i);
+            return refuse_result(n, i, &want, &e.out[i].shape);
         w->at[n->out[i]->id][0] = e.out[i];
     }
     return HR_OK;

@@ -2,7 +2,8 @@
  *
  * Called from any thread. A block format becomes int8 numbers, f32 scales and, where it has them,
  * f32 minima: number × scale + minimum is what hr_format_dequantise says, and says to the bit. The
- * block layouts are not repeated here. Each part is had by dequantising a block of which the rest
+ * block layouts are not repeated here. Of I4G it is (number + minimum) × scale, the minimum being
+ * the zero point's negative. Each part is had by dequantising a block of which the rest
  * is neutral: numbers with all scales 1 and minima 0, scales with all numbers 1 and minima 0,
  * minima with all numbers 0. */
 #include "pjrt/hlo_int.h"
@@ -10,7 +11,8 @@
 enum { NUMBERS, SCALES, MINIMA };
 
 /* A block in which every scale is 1 and every minimum 0 (head), and every number 1 (low, high).
- * The head is one range of bytes; with a minimum its field is bytes 2 and 3 of the head. */
+ * The head is one range of bytes; with a minimum its field is bytes 2 and 3 of the head, of I4G
+ * bytes 4 to 7. */
 typedef struct neutral {
     uint8_t group;   /* columns that share a scale; 0 = no block format */
     uint8_t has_min; /* all numbers are then 0 where all their bytes are */
@@ -53,6 +55,9 @@ static const neutral neutrals[] = {
                          128,
                          64,
                          { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0x3c } },
+    [HR_FORMAT_I4G32] = { 32, 1, 0x11, 0, 0, 8, 0, 0, { 0, 0, 0x80, 0x3f } },
+    [HR_FORMAT_I4G64] = { 64, 1, 0x11, 0, 0, 8, 0, 0, { 0, 0, 0x80, 0x3f } },
+    [HR_FORMAT_I4G128] = { 128, 1, 0x11, 0, 0, 8, 0, 0, { 0, 0, 0x80, 0x3f } },
 };
 
 enum { MOST_BLOCK = 210, MOST_ELEMENTS = 256, ROWS_AT_ONCE = 64 };
@@ -65,7 +70,8 @@ int64_t hr_hlo_format_group(hr_format f)
 /* Numbers of these formats are 4 bits wide; signed where there is no minimum. */
 bool hr_hlo_format_is_4_bit(hr_format f)
 {
-    return f == HR_FORMAT_Q4_0 || f == HR_FORMAT_Q4_1 || f == HR_FORMAT_Q4_K;
+    return f == HR_FORMAT_Q4_0 || f == HR_FORMAT_Q4_1 || f == HR_FORMAT_Q4_K ||
+           hr_format_has_zero_points(f);
 }
 
 static hr_hlo_type stored_type(hr_format f, const hr_hlo_options *opt)
@@ -115,7 +121,10 @@ static void neutralise(hr_format f, int part, uint8_t *block)
         uint8_t one = in_high ? u->high : u->low;
         if (!in_head) block[i] = part == SCALES ? one : 0;
     }
-    if (part == SCALES && u->has_min) memset(block + u->head_at + 2, 0, 2);
+    bool zeros = hr_format_has_zero_points(f);
+    if (part == SCALES && zeros) memset(block + 4, 0, 4);
+    else if (part == SCALES && u->has_min) memset(block + u->head_at + 2, 0, 2);
+    else if (zeros) memcpy(block, u->head, 4);
 }
 
 /* One row of blocks to a part's row: i8 [K], or f32 [K/group]. */

@@ -152,6 +152,8 @@ hr_status hr_pjrt_buffer_create(hr_backend *b, const hr_tensor_desc *d, hr_buffe
 void hr_pjrt_buffer_destroy(hr_buffer *x);
 hr_status hr_pjrt_buffer_put(hr_buffer *x, const void *host, size_t bytes);
 hr_status hr_pjrt_buffer_get(hr_buffer *x, void *host, size_t bytes);
+/* On every device; OK where the plugin does not say. */
+hr_status hr_pjrt_buffer_verify(hr_buffer *x);
 
 /* compile.c: starts a compile, and waits for one. */
 hr_status hr_pjrt_compile(hr_backend *b, const hr_graph *g, hr_program **out);

@@ -33,6 +33,7 @@ static double largest(const op_operand *o)
 static size_t codes_at(hr_format f)
 {
     if (f == HR_FORMAT_Q4_1 || f == HR_FORMAT_Q5_1) return 4;
+    if (hr_format_has_zero_points(f)) return HR_I4G_HEAD;
     return f == HR_FORMAT_Q4_K || f == HR_FORMAT_Q5_K ? 16 : 0;
 }
 

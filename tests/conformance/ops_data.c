@@ -116,9 +116,10 @@ static void fill_element(const op_operand *o, char fill, void *to, int64_t i, ui
 static void fill_blocks(const op_operand *o, unsigned char *to, size_t bytes)
 {
     static const int at[][2] = {
-        [HR_FORMAT_Q8_0] = { 0, -1 }, [HR_FORMAT_Q4_0] = { 0, -1 },  [HR_FORMAT_Q4_1] = { 0, 2 },
-        [HR_FORMAT_Q5_0] = { 0, -1 }, [HR_FORMAT_Q5_1] = { 0, 2 },   [HR_FORMAT_Q4_K] = { 0, 2 },
-        [HR_FORMAT_Q5_K] = { 0, 2 },  [HR_FORMAT_Q6_K] = { 208, -1 }
+        [HR_FORMAT_Q8_0] = { 0, -1 }, [HR_FORMAT_Q4_0] = { 0, -1 },   [HR_FORMAT_Q4_1] = { 0, 2 },
+        [HR_FORMAT_Q5_0] = { 0, -1 }, [HR_FORMAT_Q5_1] = { 0, 2 },    [HR_FORMAT_Q4_K] = { 0, 2 },
+        [HR_FORMAT_Q5_K] = { 0, 2 },  [HR_FORMAT_Q6_K] = { 208, -1 }, [HR_FORMAT_I4G32] = { -1 },
+        [HR_FORMAT_I4G64] = { -1 },   [HR_FORMAT_I4G128] = { -1 }
     };
     size_t block = hr_format_block_bytes(o->format);
     hr_dtype d = o->format == HR_FORMAT_F32 ? HR_DTYPE_F32 : HR_DTYPE_BF16;
@@ -127,6 +128,12 @@ static void fill_blocks(const op_operand *o, unsigned char *to, size_t bytes)
     for (size_t i = 0; i < bytes / block; i++) {
         if (block <= 4 && o->format != HR_FORMAT_I8C)
             put_float(d, to, (int64_t)i, number(mix(6, (uint32_t)i)));
+        if (hr_format_has_zero_points(o->format)) {
+            float scale = number(mix(7, (uint32_t)i)) / 64;
+            uint32_t zero = mix(8, (uint32_t)i) % 17;
+            memcpy(to + i * block, &scale, sizeof scale);
+            memcpy(to + i * block + 4, &zero, sizeof zero);
+        }
         for (int s = 0; hr_format_is_blocks(o->format) && s < 2 && at[o->format][s] >= 0; s++) {
             float scale = number(mix(7, (uint32_t)i * 2 + (uint32_t)s)) / 256;
             put_float(HR_DTYPE_F16, to + i * block + at[o->format][s], 0, scale);

@@ -100,12 +100,12 @@ def test_processors_need_the_header_alone(usr, tmp_path, model, example):
 # ---- manual pages --------------------------------------------------------------------------------
 
 def page_name(command):
-    return f"headrace-{command.replace(' ', '-')}.1"
+    return f"headrace-{command.replace(' ', '-')}.1.gz"
 
 
 def test_a_page_for_every_command(usr):
     pages = {p.name for p in (usr / "share/man/man1").iterdir()}
-    assert pages == {"headrace.1", *map(page_name, COMMANDS)}
+    assert pages == {"headrace.1.gz", *map(page_name, COMMANDS)}
     for page in sorted(pages):
         # mandoc wants a date, which would make two builds of one commit differ
         said = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", usr / "share/man/man1" / page],

@@ -247,7 +247,7 @@ def test_shards_cut_missing_and_foreign(tmp_path, good):
     ({"num_hidden_layers": 3}, ["model.layers.2.input_layernorm.weight", "missing"]),
     ({"num_hidden_layers": 1}, ["model.safetensors", "model.layers.1.", "no place"]),
     ({"intermediate_size": 95}, ["model.safetensors", "mlp.gate_proj.weight", "[96,64]"]),
-    ({"quantization_config": {"quant_method": "gptq"}}, ["quantization_config", "gptq"]),
+    ({"quantization_config": {"quant_method": "hqq"}}, ["quantization_config", "hqq"]),
     ({"attention_bias": True}, ["self_attn.q_proj.bias", "missing"]),
 ])
 def test_configs_that_do_not_fit(tmp_path, config, words):

@@ -105,9 +105,9 @@ def plan(made, tmp_path_factory):
 
 
 @pytest.mark.parametrize("path,value,words", [
-    (("quant_method",), "awq", "quant_method awq is not supported; compressed-tensors is"),
-    (("format",), "pack-quantized", "quantization_config.format pack-quantized is not supported"),
-    (("format",), ..., "quantization_config.format (absent) is not supported; int-quantized is"),
+    (("quant_method",), "hqq", "quant_method hqq is not supported; compressed-tensors or gptq or awq"),
+    (("format",), "float-quantized", "quantization_config.format float-quantized is not supported"),
+    (("format",), ..., "quantization_config.format (absent) is not supported; int-quantized or pack"),
     (("kv_cache_scheme",), {"num_bits": 8}, "quantization_config.kv_cache_scheme"),
     (("transform_config",), {"config_groups": {"a": 1}}, "quantization_config.transform_config"),
     (("sparsity_config",), {"format": "sparse-24-bitmask"},
@@ -117,13 +117,12 @@ def plan(made, tmp_path_factory):
     (("ignore",), "lm_head", "quantization_config.ignore must be a list"),
     (("ignore",), ["re:(", "lm_head"], "pattern '(': missing closing parenthesis"),
     ((*GROUP, "output_activations"), {"num_bits": 8}, "group_0.output_activations"),
-    ((*GROUP, "input_activations"), None, "group_0.input_activations null is not supported"),
     ((*GROUP, "input_activations", "dynamic"), False,
      "group_0.input_activations.dynamic false is not supported; true is"),
     ((*GROUP, "input_activations", "strategy"), "tensor",
      "group_0.input_activations.strategy tensor is not supported; token is"),
     ((*GROUP, "input_activations", "symmetric"), False, "input_activations.symmetric false"),
-    ((*GROUP, "weights", "num_bits"), 4, "group_0.weights.num_bits 4 is not supported; 8 is"),
+    ((*GROUP, "weights", "num_bits"), 2, "group_0.weights.num_bits 2 is not supported; 8 or 4"),
     ((*GROUP, "weights", "type"), "float", "group_0.weights.type float is not supported; int is"),
     ((*GROUP, "weights", "symmetric"), False, "group_0.weights.symmetric false is not supported"),
     ((*GROUP, "weights", "strategy"), "group",
@@ -168,12 +167,7 @@ UP = "model.layers.0.mlp.up_proj"
 def with_tensors(made, folder, change):
     """The model's file with tensors changed in place."""
     source = made("llama")[0]
-    data = (source / "model.safetensors").read_bytes()
-    n = int.from_bytes(data[:8], "little")
-    numpy = {"F32": np.float32, "F16": np.float16, "I8": np.int8}
-    held = {k: (e["dtype"], np.frombuffer(
-        data[8 + n + e["data_offsets"][0]:8 + n + e["data_offsets"][1]],
-        numpy[e["dtype"]]).reshape(e["shape"])) for k, e in json.loads(data[8:8 + n]).items()}
+    held = make_tiny.read_raw(source / "model.safetensors")
     change(held)
     for name in ("config.json", "tokenizer.json"):
         (folder / name).symlink_to(source / name)

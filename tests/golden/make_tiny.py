@@ -135,7 +135,7 @@ def save_bf16(tensors, path):
 def save_raw(tensors, path):
     """A safetensors file of {name: (dtype, numbers)}. NumPy has no BF16, so it is written here."""
     header, offset, blobs = {}, 0, []
-    numpy = {"F32": np.float32, "F16": np.float16, "I8": np.int8}
+    numpy = {"F32": np.float32, "F16": np.float16, "I8": np.int8, "I32": np.int32, "I64": np.int64}
     for name, (dtype, x) in tensors.items():
         blob = (bf16_bits(x) if dtype == "BF16" else np.asarray(x, numpy[dtype])).tobytes()
         header[name] = {"dtype": dtype, "shape": list(np.shape(x)),
@@ -145,6 +145,22 @@ def save_raw(tensors, path):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     pathlib.Path(path).write_bytes(len(text).to_bytes(8, "little") + text + b"".join(blobs))
+
+
+def read_raw(path):
+    """What save_raw wrote, but for BF16, which comes as float32 numbers."""
+    data = pathlib.Path(path).read_bytes()
+    n = int.from_bytes(data[:8], "little")
+    numpy = {"F32": np.float32, "F16": np.float16, "I8": np.int8, "I32": np.int32, "I64": np.int64,
+             "BF16": np.uint16}
+    out = {}
+    for name, e in json.loads(data[8:8 + n]).items():
+        begin, end = e["data_offsets"]
+        x = np.frombuffer(data[8 + n + begin:8 + n + end], numpy[e["dtype"]]).reshape(e["shape"])
+        if e["dtype"] == "BF16":
+            x = (x.astype(np.uint32) << 16).view(np.float32)
+        out[name] = e["dtype"], x
+    return out
 
 
 def hf(folder, family, dtype="f32", shards=1):
@@ -236,6 +252,133 @@ def w8a8(folder, family, kind="column"):
     tokenizer().save(str(folder / "tokenizer.json"))
     save_raw(held, folder / "model.safetensors")
     return c, tensors, integers
+
+
+# ---- 4-bit groups ------------------------------------------------------------------------------
+
+# How files of 4-bit numbers differ: whose layout, columns of a group (0 = all), dtype of the scales,
+# zero points, and what rows the linears take ("" = the engine's choice).
+INT4 = {
+    "packed_128": {"layout": "packed", "group": 128, "dtype": "BF16"},
+    "packed_32_zeros": {"layout": "packed", "group": 32, "dtype": "F32", "zeros": True},
+    "packed_64_zeros": {"layout": "packed", "group": 64, "dtype": "F16", "zeros": True},
+    "packed_channel": {"layout": "packed", "group": 0, "dtype": "BF16"},
+    "packed_w4a8": {"layout": "packed", "group": 128, "dtype": "BF16", "rows": "token"},
+    "bytes_w4a8": {"layout": "bytes", "group": 64, "dtype": "F32", "rows": "token"},
+    "bytes_zeros": {"layout": "bytes", "group": 32, "dtype": "F16", "zeros": True},
+    "w8a16": {"layout": "packed", "bits": 8, "dtype": "BF16", "rows": "float"},
+    "w8a16_bytes": {"layout": "bytes", "bits": 8, "dtype": "F16", "rows": "float"},
+    "gptq": {"layout": "gptq", "group": 128, "dtype": "F16", "zeros": True},
+    "gptq_v2": {"layout": "gptq", "group": 64, "dtype": "F16", "zeros": True, "version": 2},
+    "gptq_channel": {"layout": "gptq", "group": 0, "dtype": "F16", "zeros": True},
+    "awq": {"layout": "awq", "group": 64, "dtype": "F16", "zeros": True},
+}
+
+
+def words(u, axis):
+    """Eight 4-bit numbers along an axis to an int32 each, the first in the low bits; a last word
+    that is not full has zeros."""
+    u = np.moveaxis(np.asarray(u, np.uint32), axis, -1)
+    u = np.concatenate([u, np.zeros((*u.shape[:-1], -u.shape[-1] % 8), np.uint32)], axis=-1)
+    u = u.reshape(*u.shape[:-1], -1, 8) << np.arange(0, 32, 4, dtype=np.uint32)
+    return np.moveaxis(u.sum(axis=-1, dtype=np.uint32).view(np.int32), -1, axis)
+
+
+def awq_order(u):
+    """Columns 0, 2, 4, 6, 1, 3, 5, 7 of each eight."""
+    return u.reshape(len(u), -1, 8)[..., [0, 2, 4, 6, 1, 3, 5, 7]].reshape(u.shape)
+
+
+def int4_numbers(x, group, dtype, zeros):
+    """(codes 0..15 [N,K], scales [N,G], zero points [N,G]): any good rounding will do."""
+    g = x.reshape(len(x), -1, group or x.shape[1]).astype(np.float64)
+    low, high = np.minimum(g.min(axis=2), 0), np.maximum(g.max(axis=2), 0)
+    scale = (high - low) / 15 if zeros else np.abs(g).max(axis=2) / 7.5
+    scale = rounded(scale.astype(np.float32), dtype.lower())
+    zero = np.clip(np.rint(-low / scale), 1, 15).astype(int) if zeros else np.full(scale.shape, 8)
+    u = np.clip(np.rint(g / scale[..., None]) + zero[..., None], 0, 15).astype(int)
+    return u.reshape(x.shape), scale, zero
+
+
+def int4_parts(module, u, scale, zero, v):
+    """The tensors that one matrix becomes in a layout, by the layout's own definition."""
+    kind, dtype = v["layout"], v["dtype"]
+    if kind == "packed":
+        held = {"weight_packed": ("I32", words(u, 1)), "weight_scale": (dtype, scale),
+                "weight_shape": ("I64", np.array(u.shape))}
+        if v.get("zeros"):
+            held["weight_zero_point"] = ("I32", words(zero, 0))
+    elif kind == "bytes":
+        held = {"weight": ("I8", u - 8), "weight_scale": (dtype, scale)}
+        if v.get("zeros"):
+            held["weight_zero_point"] = ("I8", zero - 8)
+    elif kind == "gptq":
+        stored = zero.T - (v.get("version") != 2)
+        held = {"qweight": ("I32", words(u.T, 0)), "qzeros": ("I32", words(stored, 1)),
+                "scales": (dtype, scale.T),
+                "g_idx": ("I32", np.arange(u.shape[1]) // (v["group"] or u.shape[1]))}
+    else:
+        held = {"qweight": ("I32", words(awq_order(u.T), 1)),
+                "qzeros": ("I32", words(awq_order(zero.T), 1)), "scales": (dtype, scale.T)}
+    return {f"{module}.{name}": part for name, part in held.items()}
+
+
+def int8_parts(module, x, v):
+    scale = rounded(np.abs(x).max(axis=1, keepdims=True) / np.float32(127), v["dtype"].lower())
+    q = np.clip(np.rint(x / scale), -128, 127).astype(np.int8)
+    packed = (q.view(np.uint8) ^ 0x80).view(np.uint32).view(np.int32)
+    held = {"weight": ("I8", q)} if v["layout"] == "bytes" else {
+        "weight_packed": ("I32", packed), "weight_shape": ("I64", np.array(q.shape))}
+    held["weight_scale"] = (v["dtype"], scale)
+    return {f"{module}.{name}": part for name, part in held.items()}, q * scale
+
+
+def int4_config(v):
+    kind, group, ignore = v["layout"], v.get("group", 0), ["lm_head"]
+    if kind in ("gptq", "awq"):
+        shared = {"quant_method": kind, "bits": 4, "group_size": group or -1}
+        return {**shared, "desc_act": True, "sym": False, "checkpoint_format":
+                "gptq_v2" if v.get("version") == 2 else "gptq"} if kind == "gptq" else {
+            **shared, "version": "gemm", "zero_point": True, "modules_to_not_convert": None}
+    config = w8a8_config("group" if group else "channel", ignore)
+    config["format"] = "pack-quantized" if kind == "packed" else "int-quantized"
+    weights = config["config_groups"]["group_0"]["weights"]
+    weights |= {"num_bits": v.get("bits", 4), "group_size": group or None,
+                "symmetric": not v.get("zeros")}
+    if v.get("rows") != "token":
+        config["config_groups"]["group_0"]["input_activations"] = None
+    return config
+
+
+def int4(folder, family, kind):
+    """A folder of 4-bit (or weight-only 8-bit) linears. Returns configuration, the numbers that they
+    stand for, and the modules."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    v, c = INT4[kind], FAMILIES[family]
+    tensors, held, modules = random_tensors(c), {}, []
+    for name, x in list(tensors.items()):
+        module = name.removesuffix(".weight")
+        if x.ndim == 1 or "embed" in name or module == "lm_head":
+            held[name] = ("F32", x)
+            continue
+        modules.append(module)
+        if v.get("bits") == 8:
+            parts, tensors[name] = int8_parts(module, x, v)
+        else:
+            u, scale, zero = int4_numbers(x, v["group"], v["dtype"], v.get("zeros"))
+            parts = int4_parts(module, u, scale, zero, v)
+            columns = v["group"] or x.shape[1]
+            tensors[name] = ((u - np.repeat(zero, columns, 1)).astype(np.float32) *
+                             np.repeat(scale, columns, 1))
+        held |= parts
+        if v["layout"] == "gptq" and module + ".bias" not in tensors:
+            held[module + ".bias"] = ("F16", np.zeros(len(x)))
+    (folder / "config.json").write_text(json.dumps({
+        **c, "torch_dtype": "float16", "quantization_config": int4_config(v)}))
+    tokenizer().save(str(folder / "tokenizer.json"))
+    save_raw(held, folder / "model.safetensors")
+    return c, tensors, modules
 
 
 # ---- GGUF ------------------------------------------------------------------------------------

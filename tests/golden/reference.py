@@ -8,6 +8,7 @@ half=True rounds what every operation gives to bfloat16, as a device with bfloat
 rows="int8" quantises the input of every linear as the engine declares for GGUF block formats: per
 32 columns absmax/127, round to nearest even. `integers` holds {module: (int8 [N,K], float32 [N])}:
 these linears quantise whole rows so and multiply integers, as compressed-tensors' w8a8 does.
+`row_groups` holds {module: columns}: these take int8 rows with a scale per so many columns.
 """
 import numpy as np
 
@@ -48,9 +49,9 @@ def inv_freq(config, longest):
     raise ValueError(kind)
 
 
-def quantise_rows(x):
-    """int8 per 32 columns, given back as numbers."""
-    g = x.reshape(*x.shape[:-1], -1, 32)
+def quantise_rows(x, group=32):
+    """int8 per so many columns, given back as numbers."""
+    g = x.reshape(*x.shape[:-1], -1, group)
     scale = np.abs(g).max(axis=-1, keepdims=True).astype(np.float32) / np.float32(127)
     safe = np.where(scale == 0, np.float32(1), scale)
     q = np.clip(np.rint(g.astype(np.float32) / safe), -127, 127)
@@ -72,9 +73,9 @@ def bf16(x):
 
 class Model:
     def __init__(self, config, tensors, dtype=np.float64, rows="float", half=False,
-                 integers=None, longest=64):
+                 integers=None, row_groups=None, longest=64):
         self.c, self.dtype, self.rows = config, dtype, rows
-        self.integers = integers or {}
+        self.integers, self.row_groups = integers or {}, row_groups or {}
         self.given = (lambda x: bf16(x).astype(dtype)) if half else (lambda x: x)
         self.w = {k: v.astype(dtype) for k, v in tensors.items()}
         f, self.factor = inv_freq(config, longest)
@@ -89,8 +90,8 @@ class Model:
         self.eps = dtype(config["rms_norm_eps"])
 
     def linear(self, x, name):
-        if self.rows == "int8":
-            x = quantise_rows(x)
+        if self.rows == "int8" or name in self.row_groups:
+            x = quantise_rows(x, self.row_groups.get(name, 32))
         y = self.given(product_w8a8(x, *self.integers[name]) if name in self.integers else
                        x @ self.w[name + ".weight"].T)
         bias = self.w.get(name + ".bias")

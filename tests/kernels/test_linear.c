@@ -22,6 +22,7 @@ static const double U = 0x1p-24; /* unit roundoff of f32 */
 #define TILES ((hr_isa)HR_ISA_COUNT)
 
 enum { MOST_M = 70, ODD_N = 37, PATHS = HR_ISA_COUNT + 1 };
+static const hr_format LAST = HR_FORMAT_I4G128;
 
 static bool here(hr_isa isa)
 {
@@ -191,7 +192,7 @@ static void test_company(void **state)
 {
     (void)state;
     for (int isa = 0; isa < PATHS; isa++)
-        for (hr_format f = 0; f <= HR_FORMAT_Q6_K && here((hr_isa)isa); f++) {
+        for (hr_format f = 0; f <= LAST && here((hr_isa)isa); f++) {
             op_case c;
             int64_t K = columns_for(f);
             make(&c, f, HR_DTYPE_F32, MOST_M, ODD_N, K, 0);
@@ -204,6 +205,10 @@ static void test_company(void **state)
             }
             if (!is_blocks(f) && f != HR_FORMAT_I8C) continue;
             make(&c, f, HR_DTYPE_I8, MOST_M, ODD_N, K, f == HR_FORMAT_I8C ? 1 : K / 32);
+            check_company(&c, (hr_isa)isa);
+            ops_case_free(&c);
+            if (f != HR_FORMAT_Q4_0 && f != HR_FORMAT_I4G64) continue;
+            make(&c, f, HR_DTYPE_I8, MOST_M, ODD_N, K, 1);
             check_company(&c, (hr_isa)isa);
             ops_case_free(&c);
         }
@@ -295,22 +300,28 @@ static void test_half_rows(void **state)
 
 /* ---- instruction sets ------------------------------------------------------------------------ */
 
+static void check_isas(hr_format f, int64_t K, int64_t scales)
+{
+    op_case c;
+    make(&c, f, HR_DTYPE_I8, 13, ODD_N, K, scales);
+    float *scalar = run(&c, HR_ISA_scalar, 1);
+    for (int isa = 1; isa < PATHS; isa++) {
+        if (!here((hr_isa)isa)) continue;
+        float *y = run(&c, (hr_isa)isa, 2);
+        assert_rows(y, scalar, 13, &c, (hr_isa)isa, "differs from scalar");
+        hr_free(y);
+    }
+    hr_free(scalar);
+    ops_case_free(&c);
+}
+
 static void test_int8_rows_on_every_isa(void **state)
 {
     (void)state;
-    for (hr_format f = HR_FORMAT_I8C; f <= HR_FORMAT_Q6_K; f++) {
-        op_case c;
+    for (hr_format f = HR_FORMAT_I8C; f <= LAST; f++) {
         int64_t K = columns_for(f);
-        make(&c, f, HR_DTYPE_I8, 13, ODD_N, K, f == HR_FORMAT_I8C ? 1 : K / 32);
-        float *scalar = run(&c, HR_ISA_scalar, 1);
-        for (int isa = 1; isa < PATHS; isa++) {
-            if (!here((hr_isa)isa)) continue;
-            float *y = run(&c, (hr_isa)isa, 2);
-            assert_rows(y, scalar, 13, &c, (hr_isa)isa, "differs from scalar");
-            hr_free(y);
-        }
-        hr_free(scalar);
-        ops_case_free(&c);
+        check_isas(f, K, 1);
+        if (f != HR_FORMAT_I8C) check_isas(f, K, K / 32);
     }
 }
 
@@ -399,6 +410,13 @@ static void fill_codes(hr_format f, uint8_t codes, uint8_t *row, int64_t blocks)
     uint16_t one = hr_f32_to_f16(1);
     memset(row, codes, (size_t)blocks * bytes);
     for (int64_t i = 0; i < blocks; i++, row += bytes) {
+        if (hr_format_has_zero_points(f)) {
+            const float wide = 1;
+            const uint32_t zero = codes ? codes & 15 : 16;
+            memcpy(row, &wide, 4);
+            memcpy(row + 4, &zero, 4);
+            continue;
+        }
         if (f == HR_FORMAT_Q6_K) {
             memset(row + 192, 1, 16);
             memcpy(row + 208, &one, 2);
@@ -457,7 +475,7 @@ static void test_codes_at_the_ends(void **state)
     (void)state;
     static const uint8_t codes[] = { 0x00, 0xff, 0x80, 0x7f, 0xf0, 0x0f };
     static const int8_t x[][2] = { { 127, 127 }, { -128, -128 }, { -127, 127 }, { 127, 0 } };
-    for (hr_format f = HR_FORMAT_Q8_0; f <= HR_FORMAT_Q6_K; f++)
+    for (hr_format f = HR_FORMAT_Q8_0; f <= LAST; f++)
         for (size_t a = 0; a < sizeof codes; a++)
             for (size_t b = 0; b < sizeof x / sizeof *x; b++)
                 check_codes(f, codes[a], x[b][0], x[b][1]);
@@ -470,7 +488,7 @@ static void test_codes_at_the_ends(void **state)
 static void test_rows_out_of_panels(void **state)
 {
     (void)state;
-    for (hr_format f = 0; f <= HR_FORMAT_Q6_K; f++) {
+    for (hr_format f = 0; f <= LAST; f++) {
         op_case c;
         bed b;
         int64_t K = columns_for(f);
@@ -493,11 +511,12 @@ static void test_rows_out_of_panels(void **state)
 }
 
 /* Stored precision is kept: bytes per 16 columns × 256 k are those of the checkpoint, but for the
- * scales of K-quants, whose 6 bits take a byte. */
+ * scales of K-quants, whose 6 bits take a byte, and zero points of I4G, which take a byte of four.
+ */
 static void test_panel_sizes(void **state)
 {
     (void)state;
-    for (hr_format f = 0; f <= HR_FORMAT_Q6_K; f++) {
+    for (hr_format f = 0; f <= LAST; f++) {
         hr_weight w = { .name = "w", .shape = HR_SHAPE(16, 256), .format = f };
         hr_packed p;
         assert_int_equal(hr_pack_measure(&w, &p), HR_OK);
@@ -505,7 +524,8 @@ static void test_panel_sizes(void **state)
         size_t unpacked_scales = f == HR_FORMAT_Q4_K || f == HR_FORMAT_Q5_K ? 16 * 4 : 0;
         size_t own_scales = f == HR_FORMAT_I8C ? 64 : 0;
         size_t packed = stored + unpacked_scales + own_scales;
-        assert_int_equal(p.bytes, (packed + 63) / 64 * 64);
+        if (hr_format_has_zero_points(f)) assert_true(p.bytes <= packed);
+        else assert_int_equal(p.bytes, (packed + 63) / 64 * 64);
     }
     hr_weight huge = { .name = "huge", .shape = HR_SHAPE(INT64_MAX / 8, INT64_MAX / 8) };
     hr_packed p;

@@ -238,8 +238,9 @@ static void refuses_what_it_cannot_honour(void **state)
     refuses("{\"rms_norm_eps\":0}", "rms_norm_eps");
     refuses("{\"hidden_act\":\"xielu\"}", "unknown hidden_act 'xielu'");
     refuses("{\"torch_dtype\":\"int4\"}", "unknown torch_dtype 'int4'");
-    refuses("{\"quantization_config\":{\"quant_method\":\"awq\"}}",
-            "quantization_config.quant_method awq is not supported; compressed-tensors is");
+    refuses(
+        "{\"quantization_config\":{\"quant_method\":\"hqq\"}}",
+        "quantization_config.quant_method hqq is not supported; compressed-tensors or gptq or awq");
     refuses("{\"partial_rotary_factor\":0.5}", "partial_rotary_factor 0.5");
     refuses("{\"rope_interleaved\":true}", "rope_interleaved");
 }

@@ -84,7 +84,7 @@ static void refuses_shapes_that_do_not_fit_bytes(void **state)
     refuses("{" ENTRY("t", "F32", "[1]", "8", "4") "}", 8, "tensor 't': data_offsets end before");
     refuses("{" ENTRY("t", "F32", "[2]", "0", "8") "}", 4, "tensor 't' ends at 8 of 4 data bytes");
     refuses("{" ENTRY("t", "F99", "[1]", "0", "4") "}", 4, "tensor 't': unknown dtype F99");
-    refuses("{" ENTRY("t", "I64", "[1]", "0", "8") "}", 8, "tensor 't': unsupported dtype I64");
+    refuses("{" ENTRY("t", "F64", "[1]", "0", "8") "}", 8, "tensor 't': unsupported dtype F64");
     refuses("{" ENTRY("t", "f32", "[1]", "0", "4") "}", 4, "tensor 't': unknown dtype f32");
     refuses("{\"t\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "tensor 't': dtype must be");
     refuses("{\"t\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "tensor 't': shape must be");

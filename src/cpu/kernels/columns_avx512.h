@@ -75,10 +75,6 @@ ALWAYS cols_i i_add(cols_i a, cols_i b)
 {
     return _mm512_add_epi32(a, b);
 }
-ALWAYS cols_i i_sub(cols_i a, cols_i b)
-{
-    return _mm512_sub_epi32(a, b);
-}
 ALWAYS cols_i i_shl(cols_i a, int bits)
 {
     return _mm512_slli_epi32(a, (unsigned)bits);

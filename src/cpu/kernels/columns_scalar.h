@@ -112,11 +112,6 @@ static inline cols_i i_add(cols_i a, cols_i b)
     for (int c = 0; c < LANES; c++) a.v[c] = (int32_t)((uint32_t)a.v[c] + (uint32_t)b.v[c]);
     return a;
 }
-static inline cols_i i_sub(cols_i a, cols_i b)
-{
-    for (int c = 0; c < LANES; c++) a.v[c] = (int32_t)((uint32_t)a.v[c] - (uint32_t)b.v[c]);
-    return a;
-}
 static inline cols_i i_shl(cols_i a, int bits)
 {
     for (int c = 0; c < LANES; c++) a.v[c] = (int32_t)((uint32_t)a.v[c] << bits);

@@ -13,7 +13,8 @@
 typedef enum hr_linear_kind {
     HR_LINEAR_FLOAT,      /* f32 rows × weights dequantised in registers */
     HR_LINEAR_BF16,       /* bf16 rows × bf16: as they are where hr_isa_bf16, else FLOAT */
-    HR_LINEAR_INT8_GROUP, /* int8 rows with a scale per 32 k × block formats: integers per group */
+    HR_LINEAR_INT8_GROUP, /* int8 rows with a scale per 32 k or one × block formats: integers per
+                             group */
     HR_LINEAR_INT8_ROW,   /* int8 rows with one scale × I8C: one integer over all k */
 } hr_linear_kind;
 
@@ -24,7 +25,8 @@ static inline hr_linear_kind hr_linear_kind_of(const hr_node *n, hr_format f)
     if (x->dtype != HR_DTYPE_I8 || !scale) return HR_LINEAR_FLOAT;
     int64_t k = x->shape.dim[x->shape.rank - 1], scales = scale->shape.dim[1];
     if (f == HR_FORMAT_I8C && scales == 1) return HR_LINEAR_INT8_ROW;
-    if (hr_format_is_blocks(f) && scales == k / HR_PACK_GROUP) return HR_LINEAR_INT8_GROUP;
+    if (hr_format_is_blocks(f) && (scales == 1 || scales == k / HR_PACK_GROUP))
+        return HR_LINEAR_INT8_GROUP;
     return HR_LINEAR_FLOAT;
 }
 
@@ -33,14 +35,14 @@ static inline hr_linear_kind hr_linear_kind_of(const hr_node *n, hr_format f)
 enum { HR_ROW_BLOCK = 8 };
 typedef struct hr_row_block {
     float scale[HR_ROW_BLOCK];
-    int32_t all[HR_ROW_BLOCK];     /* sum of the row's 32 */
-    float all_f[HR_ROW_BLOCK];     /* the same number: at most 2^12 */
-    int32_t half[2][HR_ROW_BLOCK]; /* sums of its first and second 16 */
+    int32_t minus_all[HR_ROW_BLOCK];     /* minus the sum of the row's 32 */
+    float all_f[HR_ROW_BLOCK];           /* the sum: at most 2^12 */
+    int32_t minus_half[2][HR_ROW_BLOCK]; /* minus the sums of its first and second 16 */
 } hr_row_block;
 
 /* Bytes of prep for `rows` rows; 0 = they are used as they are.
  *   INT8_GROUP  hr_row_block [ceil(rows / 8)][k / 32]
- *   INT8_ROW    int32 [rows]: sum of the whole row
+ *   INT8_ROW    int32 [rows]: minus the sum of the whole row
  *   FLOAT       f32 [rows][k], unless they are f32
  *   BF16        as FLOAT, or bf16 rows filled up with zeros (linear_bf16.h) */
 static inline size_t hr_linear_prep_bytes(const hr_node *n, hr_format f, int64_t rows)

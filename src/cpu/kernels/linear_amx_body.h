@@ -118,10 +118,13 @@ ALWAYS void amx_group(hr_format f, amx_job *j, int64_t g)
     for (int p = 0; p < j->n_panels; p++) {
         cols_f scale[2], min;
         group_affine(f, &j->panel[p], g, scale, &min);
-        for (int r = 0; r < j->n_rows; r++)
+        for (int r = 0; r < j->n_rows; r++) {
+            const hr_row_block *b = block_of(j, r, g);
+            const int lane = r % HR_ROW_BLOCK;
+            cols_i i = i_add(less_zero(form, b->minus_all[lane]), i_load_i32(sums_of(j, r, p)));
             f_store(j->out[p][r],
-                    add_group(form, scale[0], min, i_load_i32(sums_of(j, r, p)), block_of(j, r, g),
-                              r % HR_ROW_BLOCK, f_load_f32(j->out[p][r])));
+                    add_group(form, scale[0], min, i, b, lane, f_load_f32(j->out[p][r])));
+        }
     }
 }
 
@@ -142,10 +145,15 @@ ALWAYS void amx_group_q6_k(amx_job *j, int64_t g)
     }
     for (int p = 0; p < j->n_panels; p++) {
         const q6_scales q = q6_scales_of(&j->panel[p], g);
-        for (int r = 0; r < j->n_rows; r++)
-            f_store(j->out[p][r], add_q6_k(q, i_load_i32(low[r / TILE_M][p][r % TILE_M]),
-                                           i_load_i32(sums_of(j, r, p)), block_of(j, r, g),
-                                           r % HR_ROW_BLOCK, f_load_f32(j->out[p][r])));
+        for (int r = 0; r < j->n_rows; r++) {
+            const hr_row_block *b = block_of(j, r, g);
+            const int lane = r % HR_ROW_BLOCK;
+            cols_i first = i_add(less_zero(form, b->minus_half[0][lane]),
+                                 i_load_i32(low[r / TILE_M][p][r % TILE_M]));
+            cols_i second =
+                i_add(less_zero(form, b->minus_half[1][lane]), i_load_i32(sums_of(j, r, p)));
+            f_store(j->out[p][r], add_q6_k(q, first, second, b, lane, f_load_f32(j->out[p][r])));
+        }
     }
 }
 
@@ -206,7 +214,7 @@ static void amx_i8c(amx_job *j)
     for (int p = 0; p < j->n_panels; p++) {
         const cols_f scale = f_load_f32(scales_of(form, &j->panel[p], 0));
         for (int r = 0; r < j->n_rows; r++) {
-            cols_i i = less_zero(form, i_load_i32(sums_of(j, r, p)), x->sum[r]);
+            cols_i i = i_add(less_zero(form, x->minus_sum[r]), i_load_i32(sums_of(j, r, p)));
             f_store(j->out[p][r], f_mul(f_mul(f_from_i(i), f_set1(x->scale[r])), scale));
         }
     }
@@ -274,14 +282,16 @@ static void aim(amx_job *j, const hr_kernel_args *a, int64_t row, int n_rows, in
         x.blocks = (const hr_row_block *)a->prep + row / HR_ROW_BLOCK * (k / G);
         break;
     case HR_LINEAR_INT8_ROW:
-        x.sum = (const int32_t *)a->prep + row;
+        x.minus_sum = (const int32_t *)a->prep + row;
         x.scale = (const float *)a->in[4] + row;
         break;
     }
+    const bool fetch = !row && n_rows > 2;
     for (int p = 0; p < n_panels; p++)
         j->panel[p] = (tile_job){ .x = x,
                                   .panel = hr_packed_panel(a->packed, expert, panel + p),
-                                  .ahead = row || n_rows <= 2 ? 0 : 2048 };
+                                  .ahead = 2048,
+                                  .to = fetch ? SIZE_MAX : 0 };
 }
 
 static void finish_job(const amx_job *j, const hr_kernel_args *a, int64_t row, int64_t panel)
@@ -294,8 +304,7 @@ static void amx_panels(const hr_kernel_args *a, int64_t n_rows, int64_t from, in
 {
     const hr_linear_kind kind = hr_linear_kind_of(a->node, a->packed->format);
     const amx_fn fn = amx_of(kind, a->packed->format);
-    int64_t block = (int64_t)(HR_LINEAR_BLOCK_BYTES / a->packed->panel_bytes) & ~INT64_C(1);
-    if (block < MOST_PANELS) block = MOST_PANELS;
+    int64_t block = hr_linear_block(a->packed->panel_bytes, MOST_PANELS);
     amx_job j;
     for (int64_t first = from; first < to; first += block)
         for (int64_t row = 0; row < n_rows; row += MOST_M) {

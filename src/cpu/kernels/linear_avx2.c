@@ -16,7 +16,7 @@ typedef struct cols_i {
 } cols_i;
 typedef cols_i code_quad;
 
-enum { MOST_ROWS = 4 };
+enum { MOST_ROWS = 4, GROUP_ROWS = 4, MOST_PANELS = 1 };
 
 #define ALWAYS static inline __attribute__((always_inline))
 
@@ -86,10 +86,6 @@ ALWAYS cols_i i_load_i8(const void *p)
 ALWAYS cols_i i_add(cols_i a, cols_i b)
 {
     return (cols_i){ { _mm256_add_epi32(a.v[0], b.v[0]), _mm256_add_epi32(a.v[1], b.v[1]) } };
-}
-ALWAYS cols_i i_sub(cols_i a, cols_i b)
-{
-    return (cols_i){ { _mm256_sub_epi32(a.v[0], b.v[0]), _mm256_sub_epi32(a.v[1], b.v[1]) } };
 }
 ALWAYS cols_i i_shl(cols_i a, int bits)
 {
@@ -187,9 +183,11 @@ ALWAYS void dot_nibbles(hr_pack_form form, const uint8_t *group, int half, const
         }
 }
 
-ALWAYS void dot_half(hr_pack_form form, const uint8_t *group, int half, const int8_t *x,
-                     int64_t stride, int R, cols_i *acc)
+ALWAYS void dot_half(hr_pack_form form, const uint8_t *const *groups, int half, const int8_t *x,
+                     int64_t stride, int R, int P, cols_i *acc)
 {
+    const uint8_t *group = groups[0];
+    (void)P;
     if (form.group_bytes == 512) dot_bytes(group, half, x, stride, R, acc);
     else dot_nibbles(form, group, half, x, stride, R, acc);
 }

@@ -149,8 +149,7 @@ void hr_kernel_linear_avx512_bf16(const hr_kernel_args *a, int64_t from, int64_t
         walk_experts(a, n_rows, from, to);
         return;
     }
-    int64_t block = (int64_t)(HR_LINEAR_BLOCK_BYTES / a->packed->panel_bytes) & ~INT64_C(1);
-    if (block < MOST_PANELS) block = MOST_PANELS;
+    int64_t block = hr_linear_block(a->packed->panel_bytes, MOST_PANELS);
     for (int64_t first = from; first < to; first += block)
         for (int64_t row = 0; row < n_rows;) {
             int count = tile_rows(n_rows - row);

@@ -8,11 +8,13 @@
  *   code_quad             16 columns × 4 k of unsigned 8-bit codes
  *   codes_load            quad j of a group, of either container
  *   codes_column          the i-th k of the quad as cols_i
- *   dot_half              adds 16 k of a group's products to one cols_i per row
+ *   dot_half              adds 16 k of a group's products to one cols_i per row and panel
  *   DOT_ZERO(form)        if other than form.zero: what dot_half leaves to be taken off each code
- *   MOST_ROWS             rows of the largest tile
- * A tile is one panel times a constant number of rows: its functions are inlined into one body per
- * format and row count, where all branches on either are decided. */
+ *   MOST_ROWS, GROUP_ROWS rows of the largest tile, and of the largest over groups
+ *   MOST_PANELS           1, or 2: tiles of integers may be two panels wide
+ * A tile is one or two panels times a constant number of rows: its functions are inlined into one
+ * body per format, row count and width, where all branches on these are decided. Sums of R rows and
+ * P panels are [R][P]. */
 #ifndef HEADRACE_CPU_KERNELS_LINEAR_BODY_H
 #define HEADRACE_CPU_KERNELS_LINEAR_BODY_H
 

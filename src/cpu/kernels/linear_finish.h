@@ -9,7 +9,15 @@
 #include "cpu/kernels/linear.h"
 
 /* Panels walked together: they stay in L2 while the rows pass. */
-enum { HR_LINEAR_BLOCK_BYTES = 256 << 10 };
+enum { HR_LINEAR_BLOCK_BYTES = 128 << 10 };
+
+/* How many, a multiple of what a tile takes at once. */
+static inline int64_t hr_linear_block(size_t panel_bytes, int at_once)
+{
+    int64_t panels = (int64_t)(HR_LINEAR_BLOCK_BYTES / panel_bytes);
+    panels -= panels % at_once;
+    return panels < at_once ? at_once : panels;
+}
 
 /* All 16 columns, so that the compiler makes vectors of them; `count` are the caller's. */
 static inline void hr_linear_finish_bf16(const float *v, const float *bias, size_t count,

@@ -42,7 +42,8 @@ ALWAYS void block_codes(hr_format f, const tile_job *j, int R, int64_t g, int64_
         code_quad u = codes_load(form, codes_of(form, j, g), q);
         for (int i = 0; i < 4 && q * 4 + i < count; i++) {
             cols_f v = f_from_i(i_add(codes_column(u, i), i_set1(-form.zero)));
-            cols_f w = f_add(f_mul(scale[q / 4], v), min);
+            cols_f w = hr_pack_has_offset(form) ? f_mul(scale[q / 4], f_add(v, min))
+                                                : f_add(f_mul(scale[q / 4], v), min);
             for (int r = 0; r < R; r++)
                 part[r] = f_madd(f_set1(j->x.f[r * j->x.k + g * G + q * 4 + i]), w, part[r]);
         }

@@ -42,9 +42,11 @@ ALWAYS void dot_narrow(hr_pack_form form, const uint8_t *group, int half, int v,
         acc[r].v[v] = vaddq_s32(acc[r].v[v], vpaddq_s32(vpaddlq_s16(low[r]), vpaddlq_s16(high[r])));
 }
 
-ALWAYS void dot_half(hr_pack_form form, const uint8_t *group, int half, const int8_t *x,
-                     int64_t stride, int R, cols_i *acc)
+ALWAYS void dot_half(hr_pack_form form, const uint8_t *const *groups, int half, const int8_t *x,
+                     int64_t stride, int R, int P, cols_i *acc)
 {
+    const uint8_t *group = groups[0];
+    (void)P;
     if (!codes_are_bytes(form)) {
         EACH dot_narrow(form, group, half, v, x, stride, R, acc);
         return;

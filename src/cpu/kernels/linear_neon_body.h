@@ -13,7 +13,7 @@
 
 #include "cpu/pack.h"
 
-enum { MOST_ROWS = 4, REGISTERS = 4 };
+enum { MOST_ROWS = 4, GROUP_ROWS = 4, MOST_PANELS = 1, REGISTERS = 4 };
 
 typedef struct cols_f {
     float32x4_t v[REGISTERS];
@@ -109,11 +109,6 @@ ALWAYS cols_i i_load_i8(const void *p)
 ALWAYS cols_i i_add(cols_i a, cols_i b)
 {
     EACH a.v[v] = vaddq_s32(a.v[v], b.v[v]);
-    return a;
-}
-ALWAYS cols_i i_sub(cols_i a, cols_i b)
-{
-    EACH a.v[v] = vsubq_s32(a.v[v], b.v[v]);
     return a;
 }
 ALWAYS cols_i i_shl(cols_i a, int bits)

@@ -11,9 +11,11 @@
                 vdotq_laneq_s32(acc[r].v[v], signed_codes(form, u.v[v]), by[r], quad);             \
     } while (0)
 
-ALWAYS void dot_half(hr_pack_form form, const uint8_t *group, int half, const int8_t *x,
-                     int64_t stride, int R, cols_i *acc)
+ALWAYS void dot_half(hr_pack_form form, const uint8_t *const *groups, int half, const int8_t *x,
+                     int64_t stride, int R, int P, cols_i *acc)
 {
+    const uint8_t *group = groups[0];
+    (void)P;
     int8x16_t by[MOST_ROWS];
     for (int r = 0; r < R; r++) by[r] = vld1q_s8(x + r * stride + half * 16);
     DOT_QUAD(0);

@@ -13,15 +13,18 @@ static int32_t sum_of(const int8_t *q, int64_t n)
     return sum;
 }
 
-static void prep_groups(const int8_t *q, const float *scale, int64_t k, hr_row_block *b, int lane)
+/* `scale` has `scales` numbers: one per group or one. */
+static void prep_groups(const int8_t *q, const float *scale, int64_t scales, int64_t k,
+                        hr_row_block *b, int lane)
 {
     enum { HALF = G / 2 };
     for (int64_t g = 0; g < k / G; g++, q += G, b++) {
-        b->scale[lane] = scale[g];
-        b->half[0][lane] = sum_of(q, HALF);
-        b->half[1][lane] = sum_of(q + HALF, HALF);
-        b->all[lane] = b->half[0][lane] + b->half[1][lane];
-        b->all_f[lane] = (float)b->all[lane];
+        b->scale[lane] = scale[scales == 1 ? 0 : g];
+        int32_t low = sum_of(q, HALF), high = sum_of(q + HALF, HALF);
+        b->minus_half[0][lane] = -low;
+        b->minus_half[1][lane] = -high;
+        b->minus_all[lane] = -(low + high);
+        b->all_f[lane] = (float)(low + high);
     }
 }
 
@@ -45,18 +48,18 @@ static void prep_float(const hr_kernel_args *a, int64_t row, int64_t k, float *t
 
 ALWAYS void prep_items(const hr_kernel_args *a, int64_t from, int64_t to)
 {
-    int64_t k = a->packed->k;
+    int64_t k = a->packed->k, scales = a->node->in[4] ? a->node->in[4]->shape.dim[1] : 0;
     const int8_t *q = a->in[0];
     const hr_linear_kind kind = hr_linear_kind_of(a->node, a->packed->format);
     for (int64_t row = from; row < to; row++) switch (kind) {
         case HR_LINEAR_BF16:
         case HR_LINEAR_FLOAT: prep_float(a, row, k, (float *)a->prep + row * k); break;
         case HR_LINEAR_INT8_GROUP:
-            prep_groups(q + row * k, (const float *)a->in[4] + row * (k / G), k,
+            prep_groups(q + row * k, (const float *)a->in[4] + row * scales, scales, k,
                         (hr_row_block *)a->prep + row / HR_ROW_BLOCK * (k / G),
                         (int)(row % HR_ROW_BLOCK));
             break;
-        case HR_LINEAR_INT8_ROW: ((int32_t *)a->prep)[row] = sum_of(q + row * k, k); break;
+        case HR_LINEAR_INT8_ROW: ((int32_t *)a->prep)[row] = -sum_of(q + row * k, k); break;
         }
 }
 

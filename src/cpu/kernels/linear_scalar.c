@@ -2,11 +2,13 @@
  * must equal to the bit. */
 #include "cpu/kernels/columns_scalar.h"
 
-enum { MOST_ROWS = 4 };
+enum { MOST_ROWS = 4, GROUP_ROWS = 4, MOST_PANELS = 1 };
 
-static inline void dot_half(hr_pack_form form, const uint8_t *group, int half, const int8_t *x,
-                            int64_t stride, int R, cols_i *acc)
+static inline void dot_half(hr_pack_form form, const uint8_t *const *groups, int half,
+                            const int8_t *x, int64_t stride, int R, int P, cols_i *acc)
 {
+    const uint8_t *group = groups[0];
+    (void)P;
     for (int q = half * 4; q < half * 4 + 4; q++) {
         code_quad u = codes_load(form, group, q);
         for (int r = 0; r < R; r++) {

@@ -23,7 +23,7 @@ typedef struct rows {
     const float *f;             /* [.., k] f32 rows */
     const int8_t *q;            /* [.., k] int8 rows */
     const float *scale;         /* INT8_ROW: [..] */
-    const int32_t *sum;         /* INT8_ROW: [..] */
+    const int32_t *minus_sum;   /* INT8_ROW: [..] */
     const hr_row_block *blocks; /* INT8_GROUP: [k / 32], of the block that the first row is in */
     int lane;                   /* of the first row in its block; a tile stays in one block */
     int64_t k;
@@ -32,20 +32,31 @@ typedef struct rows {
 typedef struct tile_job {
     rows x;
     const uint8_t *panel;
-    size_t ahead; /* bytes to prefetch ahead; 0 = the panel is in cache already */
-    float (*out)[C];
+    size_t panel_bytes; /* from it to the second one of a tile */
+    size_t ahead;       /* bytes from what is multiplied to what is fetched; 0 = fetch nothing */
+    size_t from, to;    /* the part of every group's bytes that this tile fetches */
+    float (*out)[C];    /* [rows × panels] */
 } tile_job;
 
-typedef void (*tile_fn)(const tile_job *j, int n_rows);
+typedef void (*tile_fn)(const tile_job *j, int n_rows, int n_panels);
+
+/* The same rows before the p-th panel of the tile. */
+ALWAYS tile_job at_panel(const tile_job *j, int p)
+{
+    tile_job one = *j;
+    one.panel += (size_t)p * j->panel_bytes;
+    return one;
+}
 
 /* While group g of a panel is multiplied, its share of the stream `ahead` bytes further on is
- * fetched: panels are contiguous, so that the walk over codes and scales of one panel covers both
- * of the next without a gap. */
+ * fetched, or this tile's part of it: panels are contiguous, so that the walk over codes and scales
+ * of one panel covers both of the next without a gap. */
 ALWAYS void prefetch_share(const tile_job *j, int64_t g, size_t share)
 {
-    if (!j->ahead) return;
     const uint8_t *at = j->panel + j->ahead + (size_t)g * share;
-    for (size_t i = 0; i < share; i += 64) __builtin_prefetch(at + i, 0, 3);
+    const size_t to = j->to < share ? j->to : share;
+#pragma GCC unroll 4
+    for (size_t i = j->from; i < to; i += 64) __builtin_prefetch(at + i, 0, 3);
 }
 
 /* Bytes of a panel per 32 k. */
@@ -68,16 +79,16 @@ ALWAYS const uint8_t *scales_of(hr_pack_form form, const tile_job *j, int64_t g)
 /* ---- from a group's integers to its sum --------------------------------------------------------
  */
 
-/* Σ code · x less zero · Σ x: a zero is a power of two or nothing. */
-ALWAYS cols_i less_zero(hr_pack_form form, cols_i codes, int32_t sum)
+/* -zero · Σ x, where Σ code · x begins: a zero is a power of two or nothing. */
+ALWAYS cols_i less_zero(hr_pack_form form, int32_t minus_sum)
 {
     const unsigned zero = DOT_ZERO(form);
-    if (!zero) return codes;
-    return i_sub(codes, i_shl(i_set1(sum), __builtin_ctz(zero)));
+    if (!zero) return i_set1(0);
+    return i_shl(i_set1(minus_sum), __builtin_ctz(zero));
 }
 
-/* Scale of the first and second 16 k of group g, and its minimum, as f32 per column. The products
- * are exact: 11-bit times at most 8-bit numbers. */
+/* Scale of the first and second 16 k of group g, and its minimum, as f32 per column; of I4G the
+ * negative zero point. The products are exact: 11-bit times at most 8-bit numbers. */
 ALWAYS void group_affine(hr_format f, const tile_job *j, int64_t g, cols_f scale[2], cols_f *min)
 {
     const hr_pack_form form = hr_pack_form_of(f);
@@ -85,6 +96,11 @@ ALWAYS void group_affine(hr_format f, const tile_job *j, int64_t g, cols_f scale
     *min = f_set1(0);
     if (f == HR_FORMAT_I8C) {
         scale[0] = scale[1] = f_load_f32(s);
+        return;
+    }
+    if (hr_pack_has_offset(form)) {
+        scale[0] = scale[1] = f_load_f32(s);
+        *min = f_from_i(i_load_i8(s + 64));
         return;
     }
     cols_f d = f_load_f16(s);
@@ -103,13 +119,14 @@ ALWAYS void group_affine(hr_format f, const tile_job *j, int64_t g, cols_f scale
     }
 }
 
-/* acc + one row's share of a group: i = Σ code · x of the group's 32 k. d · sc and m · mn of pack.h
- * are exact: they round once, with the integer. */
+/* acc + one row's share of a group: i = Σ (code - zero) · x of its 32 k. d · sc and m · mn of
+ * pack.h are exact: they round once, with the integer. So is zero · s, at most 2^16. */
 ALWAYS cols_f add_group(hr_pack_form form, cols_f scale, cols_f min, cols_i i,
                         const hr_row_block *b, int lane, cols_f acc)
 {
-    cols_f exact = f_from_i(less_zero(form, i, b->all[lane])), t;
-    if (form.scale_bytes != 32) t = f_fma(scale, exact, f_mul(min, f_set1(b->all_f[lane])));
+    cols_f exact = f_from_i(i), t;
+    if (hr_pack_has_offset(form)) t = f_mul(scale, f_fma(min, f_set1(b->all_f[lane]), exact));
+    else if (form.scale_bytes != 32) t = f_fma(scale, exact, f_mul(min, f_set1(b->all_f[lane])));
     else t = f_mul(scale, exact);
     return f_fma(f_set1(b->scale[lane]), t, acc);
 }
@@ -132,10 +149,7 @@ ALWAYS q6_scales q6_scales_of(const tile_job *j, int64_t g)
 ALWAYS cols_f add_q6_k(q6_scales q, cols_i low, cols_i high, const hr_row_block *b, int lane,
                        cols_f acc)
 {
-    const hr_pack_form form = hr_pack_form_of(HR_FORMAT_Q6_K);
-    cols_f first = f_from_i(less_zero(form, low, b->half[0][lane]));
-    cols_f second = f_from_i(less_zero(form, high, b->half[1][lane]));
-    cols_f t = f_mul(q.d, f_fma(q.sc[1], second, f_mul(q.sc[0], first)));
+    cols_f t = f_mul(q.d, f_fma(q.sc[1], f_from_i(high), f_mul(q.sc[0], f_from_i(low))));
     return f_fma(f_set1(b->scale[lane]), t, acc);
 }
 
