@@ -94,10 +94,14 @@ static inline void hr_mutex_unlock(hr_mutex *m)
 /* Processors that this process may run on, by its affinity; at least 1. */
 int hr_processors(void);
 
-/* Threads. The name shows in top and gdb (15 bytes at most). */
+/* Threads. The name shows in top and gdb (15 bytes at most). The struct stays where it is until the
+ * thread is joined. */
 typedef struct hr_thread {
     pthread_t id;
     bool started;
+    char name[16];
+    void *(*run)(void *);
+    void *arg;
 } hr_thread;
 HR_MUST_USE hr_status hr_thread_start(hr_thread *t, const char *name, void *(*run)(void *),
                                       void *arg);

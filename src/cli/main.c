@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/sandbox.h"
 #include "cli/cli.h"
 
 const hr_cli_entry hr_cli_entries[] = {
@@ -233,9 +234,30 @@ static void on_bus_error(int number)
     _exit(1);
 }
 
+/* What the sandbox never lets pass (docs/SECURITY.md). The default action follows, which leaves a
+ * core where the system keeps them. */
+static void on_forbidden_call(int number, siginfo_t *what, void *context)
+{
+    static const char start[] = "headrace: the sandbox ended this process: system call ";
+    const char *name = hr_seccomp_name(what->si_syscall);
+    (void)context;
+    (void)!write(STDERR_FILENO, start, sizeof start - 1);
+    (void)!write(STDERR_FILENO, name, strlen(name));
+    (void)!write(STDERR_FILENO, "\n", 1);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void set_signals(void)
+{
+    struct sigaction forbidden = { .sa_sigaction = on_forbidden_call, .sa_flags = SA_SIGINFO };
+    signal(SIGBUS, on_bus_error);
+    sigaction(SIGSYS, &forbidden, NULL);
+}
+
 int main(int argc, char **argv)
 {
-    signal(SIGBUS, on_bus_error);
+    set_signals();
     const char *name = argc > 1 ? argv[1] : "--help";
     if (!strcmp(name, "--version") || !strcmp(name, "version")) {
         puts("headrace " HR_VERSION);

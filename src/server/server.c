@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "server/confine.h"
 #include "server/metrics.h"
 #include "server/net.h"
 
@@ -34,6 +35,7 @@ typedef struct loaded {
 typedef struct life {
     hr_server s;
     headrace_options engine_options; /* without `log`: that is set before there are threads */
+    hr_confinement confinement;
     hr_thread loader;
     hr_queue from_loader; /* of loaded */
     bool queue;           /* it is initialised */
@@ -178,6 +180,7 @@ static hr_status begin_serving(life *f)
         return hr_fail(HR_RESOURCE_EXHAUSTED, "the engine's event");
     HR_TRY(hr_metrics_ready(s->metrics, s->engine, s->engine_options));
     HR_TRY(write_manifest(s));
+    HR_TRY(hr_confine_calls(&f->confinement));
     headrace_info info = { .size = sizeof info };
     headrace_info_get(s->engine, &info);
     hr_log(HR_LOG_INFO,
@@ -246,6 +249,7 @@ static hr_status make_parts(life *f)
     HR_TRY(hr_access_create(&s->options, &s->access));
     HR_TRY(hr_connections_create(s, &s->connections));
     HR_TRY(hr_listener_create(s, &s->listener));
+    HR_TRY(hr_confine_files(&s->options, s->engine_options, &f->confinement));
     HR_TRY(hr_json_worker_create(s, &s->json_worker));
     HR_TRY(hr_generations_create(&s->generations));
     char name[256];
@@ -334,7 +338,9 @@ static void set_defaults(hr_server *s)
 
 void hr_server_options_init(hr_server_options *o)
 {
-    *o = (hr_server_options){ .port = 8000, .shutdown_timeout = 30, .enable_auto_tool_choice = 1 };
+    *o = (hr_server_options){
+        .port = 8000, .shutdown_timeout = 30, .enable_auto_tool_choice = 1, .sandbox = 1
+    };
 }
 
 hr_status hr_server_run(const hr_server_options *o, const headrace_options *engine)

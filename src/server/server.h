@@ -30,10 +30,11 @@ typedef struct hr_server_options {
     int strict;              /* fields unknown to OpenAI and vLLM are refused, too */
     int64_t stream_interval; /* tokens per streamed chunk at least; 0 = 1 */
     double shutdown_timeout; /* seconds that running requests may take after SIGTERM */
+    int sandbox;             /* 1: files and system calls are restricted (docs/SECURITY.md) */
     const char *manifest;    /* file to write once the engine is ready; NULL = none */
 } hr_server_options;
 
-/* Starts at 127.0.0.1:8000, shutdown_timeout 30, enable_auto_tool_choice 1. */
+/* Starts at 127.0.0.1:8000, shutdown_timeout 30, enable_auto_tool_choice 1, sandbox 1. */
 void hr_server_options_init(hr_server_options *o);
 
 /* Binds, loads the engine while GET /health answers 503, serves until SIGTERM or SIGINT, drains.

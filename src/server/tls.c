@@ -48,6 +48,7 @@ static hr_status load(SSL_CTX *c, const hr_server_options *o)
 hr_status hr_tls_create(const hr_server_options *o, hr_tls **out)
 {
     *out = NULL;
+    OPENSSL_init_ssl(0, NULL); /* reads openssl.cnf, which is out of reach later */
     if (!o->ssl_certfile && !o->ssl_keyfile) return HR_OK;
     if (!o->ssl_certfile || !o->ssl_keyfile)
         return hr_fail(HR_INVALID_ARGUMENT,
