@@ -869,13 +869,14 @@ def test_an_engine_that_fails_ends_the_server(serve, tmp_path):
     env = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536",
            "MALLOC_TRIM_THRESHOLD_": "65536"}
     s = serve(tmp_path / "tiny", "--device", "ref", "--max-num-seqs", 4, "--max-model-len", 1024,
-              "--max-num-batched-tokens", 512, env=env).ready()
+              "--max-num-batched-tokens", 1024, "--long-prefill-token-threshold", 1024, env=env).ready()
     with Raw(s) as streaming, Raw(s) as whole:
         streaming.send(completion(stream=True, max_tokens=900, ignore_eos=True)).until(b"data: {")
         status = pathlib.Path(f"/proc/{s.process.pid}/status").read_text()
         size = int(re.search(r"VmSize:\s+(\d+) kB", status)[1]) * 1024
-        resource.prlimit(s.process.pid, resource.RLIMIT_AS, (size // 2, size))
-        whole.send(completion(prompt="abc" * 160))
+        # room for a request, not for a step of 960 tokens
+        resource.prlimit(s.process.pid, resource.RLIMIT_AS, (size + (256 << 10), 2 * size))
+        whole.send(completion(prompt="abc" * 320))
         is_error(whole.answer(), 500)
         events = re.findall(rb"data: (.*)\n\n", spoken(streaming))
         assert events[-1] == b"[DONE]" and json.loads(events[-2])["error"]["code"] == 500
