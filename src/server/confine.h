@@ -3,6 +3,8 @@
 #ifndef HEADRACE_SERVER_CONFINE_H
 #define HEADRACE_SERVER_CONFINE_H
 
+#include <stdbool.h>
+
 #include "server/server.h"
 
 typedef struct hr_confinement {
