@@ -68,8 +68,9 @@ typedef struct headrace_options {
                                    which a PJRT device takes by itself for float checkpoints */
     const char *kv_cache_dtype; /* "auto" (NULL), as the activations; "float32"; "bfloat16"; "int8",
                                    with an f32 scale for each token and head */
-    const char *quantization;   /* "auto" (NULL), as the checkpoint is; "w8a8": a float checkpoint's
-                                   linears become int8 as they are read */
+    const char *quantization;   /* "auto" (NULL), as the checkpoint is; "w8a8", "w4a8",
+                                   "q8_0", "q4_0": a float checkpoint's linears become integers as
+                                   they are read */
     const char *load_format;    /* "auto" (NULL) or "dummy": random weights from a config.json */
     const char *isa;            /* NULL = HEADRACE_ISA, else the best the machine has */
     const char *logprobs_mode;  /* NULL = "raw_logprobs"; processed_logprobs, raw_logits,

@@ -83,6 +83,7 @@ typedef struct hr_cli_command {
     const char *replay_file; /* positional */
     const char *out;         /* positional, after the model */
     const char *scheme;
+    int64_t group_size;
     hr_cli_list ignore; /* of const char * */
     int force;
     int token_buckets, request_buckets;

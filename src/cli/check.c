@@ -210,9 +210,12 @@ static hr_status check_client(const hr_args *a)
 static hr_status check_quantize(const hr_args *a)
 {
     if (!a->model || !a->own.out)
-        return hr_fail(HR_INVALID_ARGUMENT, "%s? headrace quantize MODEL OUT --scheme w8a8",
+        return hr_fail(HR_INVALID_ARGUMENT, "%s? headrace quantize MODEL OUT --scheme w8a8|w4a8",
                        a->model ? "into which folder" : "which model");
-    if (!a->own.scheme) return hr_fail(HR_INVALID_ARGUMENT, "in which precision? --scheme w8a8");
+    if (!a->own.scheme)
+        return hr_fail(HR_INVALID_ARGUMENT, "in which precision? --scheme w8a8 or w4a8");
+    if (a->own.group_size && strcmp(a->own.scheme, "w4a8"))
+        return hr_fail(HR_INVALID_ARGUMENT, "--group-size goes with --scheme w4a8");
     return HR_OK;
 }
 

@@ -115,8 +115,8 @@ const hr_cli_entry hr_cli_entries[] = {
       "usage: headrace bench tokenizer MODEL|tokenizer.json --texts FILE [flags]\n\n"
       "FILE has a JSON string a line. Every run encodes all of them, one after the other on one "
       "thread,\nwith nothing remembered from the run before.\n\n" },
-    { "quantize", HR_CLI_QUANTIZE, hr_cli_quantize, "write a checkpoint in 8 bits",
-      "usage: headrace quantize MODEL OUT --scheme w8a8 [flags]\n\n"
+    { "quantize", HR_CLI_QUANTIZE, hr_cli_quantize, "write a checkpoint in 8 or 4 bits",
+      "usage: headrace quantize MODEL OUT --scheme w8a8|w4a8 [flags]\n\n"
       "MODEL is a folder in Hugging Face layout with float weights; OUT is a new one, in "
       "compressed-tensors\nlayout, that transformers, vLLM and headrace load. Tells what each "
       "linear lost. headrace eval kl OUT\n--reference MODEL tells what that costs in "

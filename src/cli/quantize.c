@@ -16,6 +16,7 @@ int hr_cli_quantize(hr_args *a)
     hr_convert_options o = { .model = a->model,
                              .out = a->own.out,
                              .scheme = a->own.scheme,
+                             .group_size = a->own.group_size,
                              .ignore = a->own.ignore.at,
                              .n_ignore = a->own.ignore.n,
                              .progress = a->bench.no_progress ? NULL : show,

@@ -10,8 +10,10 @@
 
 static hr_status check(const hr_convert_options *o, const char *path)
 {
-    if (!o->scheme || strcmp(o->scheme, "w8a8"))
-        return hr_fail(HR_INVALID_ARGUMENT, "--scheme %s: it is w8a8",
+    hr_quantize scheme;
+    if (!o->scheme || !hr_quantize_parse(o->scheme, &scheme) ||
+        (scheme != HR_QUANTIZE_W8A8 && scheme != HR_QUANTIZE_W4A8))
+        return hr_fail(HR_INVALID_ARGUMENT, "--scheme %s: it is w8a8 or w4a8",
                        o->scheme ? o->scheme : "is missing");
     if (!hr_path_is_dir(path))
         return hr_fail(HR_UNIMPLEMENTED,
@@ -66,7 +68,7 @@ static hr_status fill(const hr_convert_options *o, const hr_model *m, hr_entries
 {
     const char *from = hr_model_path(m);
     HR_TRY(hr_folder_copy_texts(from, to));
-    HR_TRY(hr_folder_write_config(from, o->ignore, o->n_ignore, to));
+    HR_TRY(hr_folder_write_config(from, o, hr_quantize_columns(m), to));
     HR_TRY(hr_entries_make(m, SHARD_BYTES, all));
     return hr_shards_write(all, to, o);
 }
@@ -83,12 +85,13 @@ static hr_status write_folder(const hr_convert_options *o, const hr_model *m, hr
 
 static hr_status open_model(const hr_convert_options *o, hr_model **out)
 {
-    hr_model_options mo = { .quantize = HR_QUANTIZE_W8A8,
+    hr_model_options mo = { .group_columns = o->group_size,
                             .ignore = o->ignore,
                             .n_ignore = o->n_ignore };
     hr_buf path = { 0 };
     hr_status st = hr_model_locate(o->model, &path);
     if (!st) st = check(o, hr_buf_c(&path));
+    if (!st) hr_quantize_parse(o->scheme, &mo.quantize);
     if (!st) st = hr_model_load(hr_buf_c(&path), &mo, out);
     hr_buf_deinit(&path);
     return st;

@@ -16,7 +16,8 @@ typedef struct hr_convert_progress {
 typedef struct hr_convert_options {
     const char *model;         /* as hr_model_locate takes it: a Hugging Face folder */
     const char *out;           /* a folder that is not there yet, or is empty */
-    const char *scheme;        /* "w8a8" */
+    const char *scheme;        /* "w8a8" or "w4a8" */
+    int64_t group_size;        /* w4a8: 32, 64, 128, or 0 = the most that fits all rows */
     const char *const *ignore; /* [n_ignore] modules left as they are, beside lm_head: names, or
                                   "re:" and a pattern */
     size_t n_ignore;

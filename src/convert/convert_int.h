@@ -19,7 +19,8 @@ typedef struct hr_loss {
     int64_t n;
 } hr_loss;
 
-void hr_loss_add(hr_loss *l, const float *old, const int8_t *q, float scale, int64_t n);
+/* `new` times `scale` stands for `old`. */
+void hr_loss_add(hr_loss *l, const float *old, const float *new, double scale, int64_t n);
 double hr_loss_rms(const hr_loss *l);    /* of new - old, over that of old; 0 where all are 0 */
 double hr_loss_cosine(const hr_loss *l); /* 1 where all are 0 */
 
@@ -35,11 +36,13 @@ typedef struct hr_entry {
     int rank;
     uint64_t bytes, offset; /* offset in its file's data */
     size_t shard;
-    hr_loss loss; /* of a quantised matrix, once it is written */
+    hr_loss loss;  /* of a quantised matrix, once it is written */
+    float *scales; /* owned; with is_scale: those of the matrix just written */
 } hr_entry;
 
 typedef struct hr_entries {
-    hr_entry *at; /* owned [n] */
+    hr_entry *at;   /* owned [n] */
+    hr_arena names; /* of scales */
     size_t n, shards;
     uint64_t bytes;
 } hr_entries;
@@ -47,8 +50,9 @@ typedef struct hr_entries {
 /* Every weight of the model, a quantised one with its scales behind it, dealt out to files of at
  * most `shard_bytes`, or of one tensor. */
 HR_MUST_USE hr_status hr_entries_make(const hr_model *m, uint64_t shard_bytes, hr_entries *out);
-/* Its bytes, in pieces, to `file`; measures what a quantised matrix loses. */
-HR_MUST_USE hr_status hr_entry_write(hr_entry *e, FILE *file, const char *path);
+/* The bytes of entry i, in pieces, to `file`; each matrix is read once. A quantised one is
+ * measured, and leaves its scales to the entry behind it, which is written next. */
+HR_MUST_USE hr_status hr_entry_write(hr_entries *e, size_t i, FILE *file, const char *path);
 void hr_entries_deinit(hr_entries *e);
 
 /* ---- folder.c: a folder that appears whole -----------------------------------------------------
@@ -69,8 +73,8 @@ void hr_new_folder_deinit(hr_new_folder *f);
 
 /* The files beside the weights, as they are; config.json with quantization_config in it. */
 HR_MUST_USE hr_status hr_folder_copy_texts(const char *from, const hr_new_folder *to);
-HR_MUST_USE hr_status hr_folder_write_config(const char *from, const char *const *ignore,
-                                             size_t n_ignore, const hr_new_folder *to);
+HR_MUST_USE hr_status hr_folder_write_config(const char *from, const hr_convert_options *o,
+                                             int64_t columns, const hr_new_folder *to);
 
 /* ---- shards.c ----------------------------------------------------------------------------------
  */

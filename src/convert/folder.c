@@ -125,15 +125,23 @@ hr_status hr_folder_copy_texts(const char *from, const hr_new_folder *to)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static const char weights_scheme[] =
-    "{\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"channel\",\"dynamic\":"
-    "false,"
-    "\"group_size\":null,\"block_structure\":null,\"actorder\":null,\"observer\":\"minmax\","
-    "\"observer_kwargs\":{}}";
 static const char rows_scheme[] =
     "{\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"token\",\"dynamic\":true,"
     "\"group_size\":null,\"block_structure\":null,\"actorder\":null,\"observer\":null,"
     "\"observer_kwargs\":{}}";
+
+/* int8 numbers either way: that is the layout in which vLLM takes 4 bits beside rows in 8. */
+static void weights_scheme(const hr_convert_options *o, int64_t columns, char out[320])
+{
+    bool four = !strcmp(o->scheme, "w4a8");
+    char group[24] = "null";
+    if (four) snprintf(group, sizeof group, "%lld", (long long)columns);
+    snprintf(out, 320,
+             "{\"num_bits\":%d,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"%s\","
+             "\"dynamic\":false,\"group_size\":%s,\"block_structure\":null,\"actorder\":null,"
+             "\"observer\":\"minmax\",\"observer_kwargs\":{}}",
+             four ? 4 : 8, four ? "group" : "channel", group);
+}
 
 static hr_status put_raw(hr_json_writer *w, const char *key, const char *json)
 {
@@ -146,31 +154,33 @@ static hr_status put_raw(hr_json_writer *w, const char *key, const char *json)
     return st;
 }
 
-static hr_status put_group(hr_json_writer *w)
+static hr_status put_group(hr_json_writer *w, const hr_convert_options *o, int64_t columns)
 {
+    char weights[320];
+    weights_scheme(o, columns, weights);
     hr_json_key(w, HR_STR("group_0"));
     hr_json_begin_object(w);
     HR_TRY(put_raw(w, "targets", "[\"Linear\"]"));
-    HR_TRY(put_raw(w, "weights", weights_scheme));
+    HR_TRY(put_raw(w, "weights", weights));
     HR_TRY(put_raw(w, "input_activations", rows_scheme));
     HR_TRY(put_raw(w, "output_activations", "null"));
     hr_json_end_object(w);
     return HR_OK;
 }
 
-static hr_status put_quantization(hr_json_writer *w, const char *const *ignore, size_t n)
+static hr_status put_quantization(hr_json_writer *w, const hr_convert_options *o, int64_t columns)
 {
     hr_json_key(w, HR_STR("quantization_config"));
     hr_json_begin_object(w);
     hr_json_key(w, HR_STR("config_groups"));
     hr_json_begin_object(w);
-    HR_TRY(put_group(w));
+    HR_TRY(put_group(w, o, columns));
     hr_json_end_object(w);
     hr_json_add_str(w, "format", "int-quantized");
     hr_json_key(w, HR_STR("ignore"));
     hr_json_begin_array(w);
     hr_json_str(w, HR_STR("lm_head"));
-    for (size_t i = 0; i < n; i++) hr_json_str(w, hr_str_c(ignore[i]));
+    for (size_t i = 0; i < o->n_ignore; i++) hr_json_str(w, hr_str_c(o->ignore[i]));
     hr_json_end_array(w);
     HR_TRY(put_raw(w, "kv_cache_scheme", "null"));
     hr_json_add_str(w, "quant_method", "compressed-tensors");
@@ -179,7 +189,7 @@ static hr_status put_quantization(hr_json_writer *w, const char *const *ignore, 
     return HR_OK;
 }
 
-static hr_status rewrite(hr_str config, const char *const *ignore, size_t n, hr_buf *out)
+static hr_status rewrite(hr_str config, const hr_convert_options *o, int64_t columns, hr_buf *out)
 {
     hr_arena arena = { 0 };
     const hr_json *v;
@@ -191,7 +201,7 @@ static hr_status rewrite(hr_str config, const char *const *ignore, size_t n, hr_
             hr_json_key(&w, v->items[i].key);
             hr_json_value(&w, &v->items[i]);
         }
-        st = put_quantization(&w, ignore, n);
+        st = put_quantization(&w, o, columns);
         hr_json_end_object(&w);
         hr_buf_add_byte(out, '\n');
     }
@@ -199,13 +209,13 @@ static hr_status rewrite(hr_str config, const char *const *ignore, size_t n, hr_
     return st ? st : hr_buf_status(out);
 }
 
-hr_status hr_folder_write_config(const char *from, const char *const *ignore, size_t n_ignore,
+hr_status hr_folder_write_config(const char *from, const hr_convert_options *o, int64_t columns,
                                  const hr_new_folder *to)
 {
     hr_buf path = { 0 }, old = { 0 }, new = { 0 };
     hr_status st = hr_path_join(from, HR_STR("config.json"), &path);
     if (!st) st = hr_file_slurp(path.p, MAX_TEXT, &old);
-    if (!st) st = rewrite(hr_buf_str(&old), ignore, n_ignore, &new);
+    if (!st) st = rewrite(hr_buf_str(&old), o, columns, &new);
     if (!st) st = hr_new_folder_path(to, "config.json", &path);
     if (!st) st = hr_file_write_atomic(path.p, hr_buf_str(&new));
     hr_buf_deinit(&path);

@@ -3,10 +3,10 @@
 
 #include "convert/convert_int.h"
 
-void hr_loss_add(hr_loss *l, const float *old, const int8_t *q, float scale, int64_t n)
+void hr_loss_add(hr_loss *l, const float *old, const float *new, double scale, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        double a = old[i], b = (double)q[i] * scale, off = b - a;
+        double a = old[i], b = new[i] * scale, off = b - a;
         if (fabs(off) > l->most) l->most = fabs(off);
         l->squares += off * off;
         l->old_old += a * a;

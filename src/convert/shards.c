@@ -76,7 +76,7 @@ static hr_status write_data(writing *w, size_t shard, const hr_buf *header, FILE
     if (fwrite(header->p, 1, header->n, file) != header->n) return fault(path);
     for (size_t i = 0; i < w->all->n; i++) {
         if (w->all->at[i].shard != shard) continue;
-        HR_TRY(hr_entry_write(&w->all->at[i], file, path));
+        HR_TRY(hr_entry_write(w->all, i, file, path));
         w->done++;
         tell(w);
     }

@@ -99,9 +99,9 @@ static hr_status load_model(hr_engine *e)
     else if (strcmp(format, "auto"))
         return hr_fail(HR_INVALID_ARGUMENT, "--load-format %s: it is auto or dummy", format);
     const char *scheme = e->options.quantization;
-    if (scheme && !strcmp(scheme, "w8a8")) o.quantize = HR_QUANTIZE_W8A8;
-    else if (scheme && strcmp(scheme, "auto"))
-        return hr_fail(HR_INVALID_ARGUMENT, "--quantization %s: it is auto or w8a8", scheme);
+    if (scheme && strcmp(scheme, "auto") && !hr_quantize_parse(scheme, &o.quantize))
+        return hr_fail(HR_INVALID_ARGUMENT, "--quantization %s: it is auto, " HR_QUANTIZE_NAMES,
+                       scheme);
     HR_TRY(check_devices(e));
     return hr_model_open(e->options.model, &o, &e->model);
 }

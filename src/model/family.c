@@ -145,15 +145,16 @@ static void mark_interleaved(hr_model *m)
     }
 }
 
-hr_status hr_family_bind(hr_model *m)
+hr_status hr_family_bind(hr_model *m, const hr_smoothing *smoothing)
 {
     if (m->family->fused) HR_TRY(hr_fused_split(m));
-    if (!m->quantizes) HR_TRY(hr_quantized_bind(m));
+    if (!m->quantize) HR_TRY(hr_quantized_bind(m));
     HR_TRY(take_all(m));
     HR_TRY(refuse_unused(m));
     /* after take_all: its shapes say that whole heads are there */
     if (m->gguf.path && m->family->gguf_permutes_qk) mark_interleaved(m);
-    if (m->quantizes && !m->dummy) HR_TRY(hr_quantize_bind(m));
+    if (m->quantize && (!m->dummy || hr_quantize_of_dummies(m)))
+        HR_TRY(hr_quantize_bind(m, smoothing));
     m->weights = hr_arena_array(&m->arena, m->checkpoint.n, sizeof *m->weights);
     if (!m->weights) return hr_fail(HR_RESOURCE_EXHAUSTED, "list of weights");
     for (size_t i = 0; i < m->checkpoint.n; i++) {

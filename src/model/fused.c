@@ -53,11 +53,12 @@ static hr_status split(hr_model *m, hr_tensor *t, const fusion *f, size_t at)
     hr_str head = hr_str_slice(name, 0, at),
            tail = hr_str_slice(name, at + strlen(f->name), name.n);
     hr_shape s = t->weight.shape;
+    t->used = t->is_part = true;
+    if (hr_str_eq_c(tail, "weight_shape")) return HR_OK; /* of the whole; parts have their own */
     if (hr_shape_count(s) != 1 && (s.rank < 1 || s.dim[0] != rows_of(f)))
         return hr_fail(HR_INVALID_ARGUMENT,
                        "%s: tensor '%s' is %s, the config makes its rows %" PRId64, t->file->path,
                        t->in_file, hr_model_shape_text(s, is), rows_of(f));
-    t->used = t->is_part = true;
     int64_t first = 0;
     for (int i = 0; i < f->n; i++) {
         HR_TRY(add_part(m, t, head, &f->parts[i], tail, first));

@@ -21,7 +21,24 @@ typedef enum hr_load_format {
 typedef enum hr_quantize {
     HR_QUANTIZE_NONE,
     HR_QUANTIZE_W8A8, /* int8 with a scale per channel, met by int8 rows with a scale per token */
+    HR_QUANTIZE_W4A8, /* 4 bits in groups of columns, met by such rows */
+    HR_QUANTIZE_Q8_0, /* GGUF's blocks of 32, embedding and head included */
+    HR_QUANTIZE_Q4_0, /* likewise; embedding and head are Q8_0 */
 } hr_quantize;
+
+/* "w8a8", "w4a8", "q8_0", "q4_0"; false for others. */
+#define HR_QUANTIZE_NAMES "w8a8, w4a8, q8_0 or q4_0"
+bool hr_quantize_parse(const char *name, hr_quantize *out);
+
+/* Factors, powers of two, by which columns are multiplied before they are rounded, layer by layer;
+ * what they multiply with is divided by them, so that only rounding sees them (SmoothQuant, Xiao et
+ * al. 2022). Borrowed until the model is gone. */
+typedef struct hr_smoothing {
+    const float *attn; /* [L,H] of q, k and v; the norm before them is divided */
+    const float *o;    /* [L,KV*D] of o, a key/value head's for all heads that share it; v is */
+    const float *mlp;  /* [L,H] of gate and up; the norm is */
+    const float *down; /* [L,I] of down; up is */
+} hr_smoothing;
 
 typedef struct hr_model_options {
     hr_load_format load_format;
@@ -29,6 +46,9 @@ typedef struct hr_model_options {
     const char *const *ignore; /* [n_ignore] modules that are left as they are, beside lm_head:
                                   names, or "re:" and a pattern. Read during the load only */
     size_t n_ignore;
+    int64_t group_columns; /* W4A8: columns that share a scale; 0 = the most of 128, 64 and 32 that
+                              every row is whole ones of */
+    const hr_smoothing *smoothing; /* with quantize; NULL = none */
     uint64_t dummy_seed;
     bool ignore_generation_defaults; /* no sampling defaults from generation_config.json */
     bool greedy;                     /* none of them that changes which token is chosen */
@@ -139,8 +159,16 @@ bool hr_model_has_blocks(const hr_model *m);
 /* True when any matrix is one whose rows are int8 with a scale per token, whatever
  * hr_build_options.rows says. */
 bool hr_model_has_int8_rows(const hr_model *m);
-/* A weight that is quantised while it is read: what the file holds. NULL for others. */
-const hr_weight *hr_quantize_original(const hr_weight *w);
+/* True for a weight that is quantised while it is read. */
+bool hr_quantize_is(const hr_weight *w);
+/* The format of the numbers that it is made of. */
+hr_format hr_quantize_stored(const hr_weight *w);
+/* Rows of such a weight from one reading: f32 [count,K] before they were rounded, raw rows, f32
+ * [count] scales of I8C; each may be NULL. */
+HR_MUST_USE hr_status hr_quantize_read(const hr_weight *w, int64_t first, int64_t count, float *old,
+                                       void *raw, float *scale);
+/* W4A8: the columns of a group. */
+int64_t hr_quantize_columns(const hr_model *m);
 
 /* ---- what the tokenizer is made of ---------------------------------------------------------- */
 

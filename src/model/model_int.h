@@ -185,8 +185,9 @@ struct hr_model {
     hr_model_vocab vocab;
     uint64_t dummy_seed;
     bool dummy;
-    bool quantizes;       /* config.quantization is the caller's wish, not the file's */
-    struct hr_int4 *int4; /* quantized_int4.c: matrices read from packed integers */
+    hr_quantize quantize;     /* if any, config.quantization is the caller's wish, not the file's */
+    int64_t quantize_columns; /* W4A8: of a group */
+    struct hr_int4 *int4;     /* quantized_int4.c: matrices read from packed integers */
 
     const hr_weight *embed;      /* [V,H] */
     const hr_weight *final_norm; /* [H] */
@@ -206,7 +207,7 @@ hr_status hr_model_take(hr_model *m, const hr_weight **out, hr_shape shape, cons
 hr_status hr_fused_split(hr_model *m);
 
 /* Takes all tensors of m->family and refuses what is left over. */
-hr_status hr_family_bind(hr_model *m);
+hr_status hr_family_bind(hr_model *m, const hr_smoothing *smoothing);
 
 /* shard.c: after binding, the model becomes one device's part of it. Refuses counts that cannot be
  * dealt out. */

@@ -1,66 +1,50 @@
-/* Matrices quantised as they are read: a float checkpoint becomes what its compressed-tensors twin
- * would be, number for number, and nobody behind read_rows can tell.
+/* Matrices quantised as they are read: a float checkpoint becomes what its quantised twin would be,
+ * number for number, and nobody behind read_rows can tell.
  *
  * Runs on the thread that loads, after a family has taken its tensors; reading runs on the threads
- * that pack. w8a8: every linear but those ignored is int8 with a scale per output channel, the
- * channel's largest magnitude over 127, rounded to nearest, ties to even. A scale has the dtype of
- * the checkpoint, rounded up to it before the numbers are divided by it, so that a tool that keeps
- * scales so computes with these very integers and scales. */
-#include <math.h>
-
+ * that pack. A view stands between a weight and the file's numbers: it may multiply columns and
+ * rows by powers of two first (smoothing: nothing is lost, and what a layer computes is the same),
+ * and then rounds rows into another format (encode.c). */
 #include "base/half.h"
+#include "model/encode.h"
 #include "model/model_int.h"
 
 enum { ROWS_AT_ONCE = 64 };
 
-/* A matrix as the file has it, behind the one that the model shows. */
+/* A weight as the file has it, behind the one that the model shows. */
 typedef struct view {
     hr_weight original, scale;
+    const float *columns, *rows; /* [K] and [N] factors; NULL = none */
+    int64_t columns_per_head;    /* of `columns` and `rows` when these are per key/value head … */
+    int64_t heads_per_group;     /* … that this many query heads share; 0 = plain */
 } view;
 
-/* ---- numbers -------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
-/* Rows [first, first + count) as f32 [count,K]; `raw` holds as many as the file has them. */
-static hr_status read_floats(const hr_weight *w, int64_t first, int64_t count, void *raw, float *to)
+static int64_t row_length(const hr_weight *w)
 {
-    int64_t n = count * w->shape.dim[w->shape.rank - 1];
-    HR_TRY(w->read_rows(w, first, count, raw));
-    hr_format_dequantise(w->format, raw, n / hr_format_block(w->format), to);
-    return HR_OK;
+    return w->shape.dim[w->shape.rank - 1];
 }
 
-/* The least number of the checkpoint's dtype that is not below s; s is positive. */
-static float scale_in_dtype(hr_format f, float s)
+/* Column k of o belongs to a query head; its factor is that of the head whose values it reads. */
+static int64_t factor_at(const view *v, int64_t k)
 {
-    if (f != HR_FORMAT_BF16) return s;
-    uint32_t u = hr_f32_bits(s);
-    return hr_f32_from_bits((u + 0xffffu) & 0xffff0000u);
+    if (!v->heads_per_group) return k;
+    int64_t head = k / v->columns_per_head;
+    return head / v->heads_per_group * v->columns_per_head + k % v->columns_per_head;
 }
 
-/* A row of zeros has a scale too, for somebody will divide by it. */
-static hr_status scale_of(const hr_weight *w, const float *row, int64_t k, float *out)
+static void smooth(const view *v, int64_t n, int64_t K, float *row)
 {
-    float most = 0;
-    for (int64_t i = 0; i < k; i++) {
-        float size = fabsf(row[i]);
-        if (!(size <= most)) most = size; /* NaN stays */
-        if (most != most) break;
-    }
-    if (!(most < INFINITY))
-        return hr_fail(HR_INVALID_ARGUMENT, "%s has numbers that are not finite", w->name);
-    *out = most > 0 ? scale_in_dtype(w->format, most / 127.0f) : 1.0f;
-    return *out > 0 ? HR_OK : hr_fail(HR_INVALID_ARGUMENT, "%s: a row is too small", w->name);
+    for (int64_t k = 0; v->columns && k < K; k++) row[k] *= v->columns[factor_at(v, k)];
+    for (int64_t k = 0; v->rows && k < K; k++) row[k] *= v->rows[n];
 }
 
-static void quantise_row(const float *row, float scale, int64_t k, int8_t *to)
+/* A vector is one row to a reader, and its numbers are the rows that factors speak of. */
+static void smooth_vector(const view *v, float *x, int64_t n)
 {
-    for (int64_t i = 0; i < k; i++) {
-        float q = rintf(row[i] / scale);
-        to[i] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
-    }
+    for (int64_t i = 0; v->rows && i < n; i++) x[i] *= v->rows[i];
 }
-
-/* ---- readers -------------------------------------------------------------------------------- */
 
 typedef struct rows {
     void *raw;  /* owned */
@@ -69,7 +53,7 @@ typedef struct rows {
 
 static hr_status rows_init(rows *r, const hr_weight *w, int64_t most)
 {
-    int64_t k = w->shape.dim[1];
+    int64_t k = row_length(w);
     r->raw = hr_alloc_array0((size_t)most, hr_format_row_bytes(w->format, k));
     r->f32 = hr_alloc_array0((size_t)(most * k), sizeof *r->f32);
     return r->raw && r->f32 ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "%s: its rows", w->name);
@@ -81,127 +65,335 @@ static void rows_deinit(rows *r)
     hr_free(r->f32);
 }
 
-/* Calls `each` with every row in turn. */
-static hr_status each_row(const hr_weight *w, int64_t first, int64_t count,
-                          void (*each)(void *context, const float *row, float scale, int64_t i),
-                          void *context)
+/* Rows [first, first + count) of the file as f32, smoothed. */
+static hr_status read_floats(const view *v, int64_t first, int64_t count, rows *r)
 {
-    int64_t k = w->shape.dim[1];
+    const hr_weight *w = &v->original;
+    int64_t K = row_length(w), n = count * K;
+    HR_TRY(w->read_rows(w, first, count, r->raw));
+    hr_format_dequantise(w->format, r->raw, n / hr_format_block(w->format), r->f32);
+    if (w->shape.rank == 1) smooth_vector(v, r->f32, n);
+    else
+        for (int64_t i = 0; i < count; i++) smooth(v, first + i, K, r->f32 + i * K);
+    return HR_OK;
+}
+
+/* What quantised rows become: any may be NULL. */
+typedef struct wanted {
+    float *old;   /* [count,K] */
+    char *raw;    /* [count] rows of w's format */
+    float *scale; /* [count] */
+} wanted;
+
+static hr_status encode(const hr_weight *w, const rows *r, int64_t from, int64_t count, wanted to,
+                        char *spare)
+{
+    const view *v = w->source;
+    int64_t K = row_length(w);
+    size_t row = hr_format_row_bytes(w->format, K);
+    for (int64_t i = 0; i < count; i++) {
+        float scale = 1;
+        char *raw = to.raw ? to.raw + (size_t)(from + i) * row : spare;
+        HR_TRY(
+            hr_encode_row(w->name, w->format, v->original.format, r->f32 + i * K, K, raw, &scale));
+        if (to.scale) to.scale[from + i] = scale;
+    }
+    if (to.old) memcpy(to.old + from * K, r->f32, (size_t)(count * K) * sizeof *to.old);
+    return HR_OK;
+}
+
+static hr_status read_all(const hr_weight *w, int64_t first, int64_t count, wanted to)
+{
+    const view *v = w->source;
     rows r = { 0 };
-    hr_status st = rows_init(&r, w, count < ROWS_AT_ONCE ? count : ROWS_AT_ONCE);
+    char *spare = hr_alloc(hr_format_row_bytes(w->format, row_length(w)) + 1);
+    hr_status st = spare ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "%s: a row", w->name);
+    if (!st) st = rows_init(&r, &v->original, count < ROWS_AT_ONCE ? count : ROWS_AT_ONCE);
     for (int64_t done = 0, n; !st && done < count; done += n) {
         n = count - done < ROWS_AT_ONCE ? count - done : ROWS_AT_ONCE;
-        st = read_floats(w, first + done, n, r.raw, r.f32);
-        for (int64_t i = 0; !st && i < n; i++) {
-            float scale = 1;
-            st = scale_of(w, r.f32 + i * k, k, &scale);
-            if (!st) each(context, r.f32 + i * k, scale, done + i);
-        }
+        st = read_floats(v, first + done, n, &r);
+        if (!st) st = encode(w, &r, done, n, to, spare);
     }
     rows_deinit(&r);
+    hr_free(spare);
     return st;
 }
 
-typedef struct integers {
-    int8_t *to;
-    int64_t k;
-} integers;
-
-static void put_integers(void *context, const float *row, float scale, int64_t i)
+static hr_status read_view(const hr_weight *w, int64_t first, int64_t count, void *to)
 {
-    integers *t = context;
-    quantise_row(row, scale, t->k, t->to + i * t->k);
-}
-
-static hr_status read_integers(const hr_weight *w, int64_t first, int64_t count, void *to)
-{
-    const view *v = w->source;
-    integers t = { to, w->shape.dim[1] };
-    return count > 0 ? each_row(&v->original, first, count, put_integers, &t) : HR_OK;
-}
-
-static void put_scale(void *context, const float *row, float scale, int64_t i)
-{
-    (void)row;
-    ((float *)context)[i] = scale;
+    return count > 0 ? read_all(w, first, count, (wanted){ .raw = to }) : HR_OK;
 }
 
 /* The vector, one row to a reader. */
 static hr_status read_scale(const hr_weight *w, int64_t first, int64_t count, void *to)
 {
-    const view *v = w->source;
+    const hr_weight *matrix = w->source;
     if (first != 0 || count != 1)
         return hr_fail(HR_INTERNAL, "%s: rows of a vector of scales", w->name);
-    return each_row(&v->original, 0, w->shape.dim[0], put_scale, to);
+    return read_all(matrix, 0, w->shape.dim[0], (wanted){ .scale = to });
+}
+
+bool hr_quantize_is(const hr_weight *w)
+{
+    return w->read_rows == read_view && w->format != ((const view *)w->source)->original.format;
+}
+
+hr_format hr_quantize_stored(const hr_weight *w)
+{
+    return w->read_rows == read_view ? ((const view *)w->source)->original.format : w->format;
+}
+
+hr_status hr_quantize_read(const hr_weight *w, int64_t first, int64_t count, float *old, void *raw,
+                           float *scale)
+{
+    return read_all(w, first, count, (wanted){ old, raw, scale });
+}
+
+/* ---- views ---------------------------------------------------------------------------------- */
+
+/* The view of a weight of this model, made at the first call. */
+static hr_status view_of(hr_model *m, const hr_weight *shown, view **out)
+{
+    hr_weight *w = (hr_weight *)(uintptr_t)shown; /* the model's own, in its arena */
+    if (w->read_rows == read_view) {
+        *out = (view *)(uintptr_t)w->source;
+        return HR_OK;
+    }
+    *out = hr_arena_new(&m->arena, view);
+    if (!*out) return hr_fail(HR_RESOURCE_EXHAUSTED, "%s: its view", w->name);
+    **out = (view){ .original = *w };
+    w->read_rows = read_view;
+    w->source = *out;
+    return HR_OK;
+}
+
+/* ---- smoothing ------------------------------------------------------------------------------- */
+
+/* 1 / x of n powers of two. */
+static hr_status inverse_of(hr_model *m, const float *x, int64_t n, const float **out)
+{
+    float *y = hr_arena_array(&m->arena, (size_t)n, sizeof *y);
+    if (!y) return hr_fail(HR_RESOURCE_EXHAUSTED, "smoothing");
+    for (int64_t i = 0; i < n; i++) y[i] = 1 / x[i];
+    *out = y;
+    return HR_OK;
+}
+
+static hr_status smooth_columns(hr_model *m, const hr_weight *w, const float *by)
+{
+    view *v;
+    HR_TRY(view_of(m, w, &v));
+    v->columns = by;
+    return HR_OK;
+}
+
+static hr_status smooth_rows(hr_model *m, const hr_weight *w, const float *by)
+{
+    view *v;
+    if (!w) return HR_OK;
+    HR_TRY(view_of(m, w, &v));
+    v->rows = by;
+    return HR_OK;
+}
+
+/* What a matrix's columns gain, the norm, values or gate before it lose. */
+static hr_status smooth_layer(hr_model *m, const hr_smoothing *s, int64_t l)
+{
+    const hr_config *c = &m->config;
+    const hr_layer *w = &m->layers[l];
+    const int64_t H = c->hidden, V = c->kv_heads * c->head_dim, I = c->intermediate;
+    const float *attn = s->attn + l * H, *o = s->o + l * V, *mlp = s->mlp + l * H;
+    const float *down = s->down + l * I, *less[4] = { NULL };
+    view *v;
+    HR_TRY(inverse_of(m, attn, H, &less[0]));
+    HR_TRY(inverse_of(m, o, V, &less[1]));
+    HR_TRY(inverse_of(m, mlp, H, &less[2]));
+    HR_TRY(inverse_of(m, down, I, &less[3]));
+    HR_TRY(smooth_rows(m, w->attn_norm, less[0]));
+    HR_TRY(smooth_columns(m, w->q, attn));
+    HR_TRY(smooth_columns(m, w->k, attn));
+    HR_TRY(smooth_columns(m, w->v, attn));
+    HR_TRY(smooth_rows(m, w->v, less[1]));
+    HR_TRY(smooth_rows(m, w->v_bias, less[1]));
+    HR_TRY(smooth_columns(m, w->o, o));
+    HR_TRY(view_of(m, w->o, &v));
+    v->columns_per_head = c->head_dim;
+    v->heads_per_group = c->heads / c->kv_heads;
+    HR_TRY(smooth_rows(m, w->mlp_norm, less[2]));
+    HR_TRY(smooth_columns(m, w->gate, mlp));
+    HR_TRY(smooth_columns(m, w->up, mlp));
+    HR_TRY(smooth_rows(m, w->up, less[3]));
+    HR_TRY(smooth_rows(m, w->up_bias, less[3]));
+    return smooth_columns(m, w->down, down);
 }
 
 /* ---- binding -------------------------------------------------------------------------------- */
 
-const hr_weight *hr_quantize_original(const hr_weight *w)
+static bool is_gguf_scheme(hr_quantize scheme)
 {
-    return w->read_rows == read_integers ? &((const view *)w->source)->original : NULL;
+    return scheme == HR_QUANTIZE_Q8_0 || scheme == HR_QUANTIZE_Q4_0;
 }
 
-static hr_status quantise(hr_model *m, hr_weight *w, hr_str module)
+/* The format of a matrix under the model's scheme. Embedding and head, where a number is worth
+ * more, are Q8_0 in GGUF's schemes. */
+static hr_status format_of(const hr_model *m, const hr_weight *w, hr_str module, hr_format *out)
 {
-    view *v = hr_arena_new(&m->arena, view);
+    int64_t K = w->shape.dim[1], columns = m->quantize_columns;
+    bool outer = w == m->embed || w == m->head;
+    switch (m->quantize) {
+    case HR_QUANTIZE_NONE: break;
+    case HR_QUANTIZE_W8A8: *out = HR_FORMAT_I8C; return HR_OK;
+    case HR_QUANTIZE_W4A8:
+        if (K % columns == 0 && hr_int4_format(columns, K, out)) return HR_OK;
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "%.*s has rows of %lld columns, which are no whole groups of %lld: give "
+                       "another --group-size, or --ignore it",
+                       HR_STR_ARG(module), (long long)K, (long long)columns);
+    case HR_QUANTIZE_Q8_0:
+    case HR_QUANTIZE_Q4_0:
+        *out = m->quantize == HR_QUANTIZE_Q8_0 || outer ? HR_FORMAT_Q8_0 : HR_FORMAT_Q4_0;
+        if (K % hr_format_block(*out) == 0) return HR_OK;
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "%.*s has rows of %lld columns, which are no whole blocks of 32: --ignore "
+                       "it",
+                       HR_STR_ARG(module), (long long)K);
+    }
+    return hr_fail(HR_INTERNAL, "no scheme");
+}
+
+static hr_status put_scale(hr_model *m, hr_weight *w, view *v, hr_str module)
+{
     char *name = hr_arena_alloc(&m->arena, module.n + sizeof ".weight_scale");
-    if (!v || !name) return hr_fail(HR_RESOURCE_EXHAUSTED, "%s: its scales", w->name);
+    if (!name) return hr_fail(HR_RESOURCE_EXHAUSTED, "%s: its scales", w->name);
     memcpy(name, module.p, module.n);
     memcpy(name + module.n, ".weight_scale", sizeof ".weight_scale");
-    v->original = *w;
     v->scale = (hr_weight){ .name = name,
                             .shape = HR_SHAPE(w->shape.dim[0]),
                             .format = HR_FORMAT_F32,
                             .read_rows = read_scale,
-                            .source = v };
-    w->format = HR_FORMAT_I8C;
-    w->rows = HR_WEIGHT_ROWS_INT8;
+                            .source = w };
     w->scale = &v->scale;
-    w->read_rows = read_integers;
-    w->source = v;
     return HR_OK;
 }
 
-hr_status hr_quantize_bind(hr_model *m)
+static hr_status quantise(hr_model *m, hr_weight *w, hr_str module)
+{
+    view *v;
+    hr_format f;
+    HR_TRY(format_of(m, w, module, &f));
+    HR_TRY(view_of(m, w, &v));
+    w->format = f;
+    if (is_gguf_scheme(m->quantize)) return HR_OK;
+    w->rows = HR_WEIGHT_ROWS_INT8;
+    return f == HR_FORMAT_I8C ? put_scale(m, w, v, module) : HR_OK;
+}
+
+/* Calls `each` with every matrix that the plan names. */
+static hr_status each_meant(hr_model *m, hr_status (*each)(hr_model *, hr_weight *, hr_str))
 {
     for (size_t i = 0; i < m->checkpoint.n; i++) {
         hr_tensor *t = m->checkpoint.tensors[i];
         const hr_quant_group *group;
         hr_str module;
-        if (!t->used || &t->weight == m->embed || !hr_quantized_module(&t->weight, &module))
+        bool embed = &t->weight == m->embed;
+        if (embed) module = HR_STR("model.embed_tokens");
+        if (!t->used || t->may_be_left || (embed && !is_gguf_scheme(m->quantize)) ||
+            (!embed && !hr_quantized_module(&t->weight, &module)))
             continue;
+        if (m->head == m->embed && hr_str_eq_c(module, "lm_head")) continue; /* nobody reads it */
         HR_TRY(hr_quantization_of(m->config.quantization, module, &group));
-        if (group) HR_TRY(quantise(m, &t->weight, module));
+        if (group) HR_TRY(each(m, &t->weight, module));
     }
     return HR_OK;
 }
 
+/* The largest groups that every row is whole ones of. */
+static hr_status find_columns(hr_model *m, hr_weight *w, hr_str module)
+{
+    (void)module;
+    while (m->quantize_columns > 32 && w->shape.dim[1] % m->quantize_columns)
+        m->quantize_columns /= 2;
+    return HR_OK;
+}
+
+hr_status hr_quantize_bind(hr_model *m, const hr_smoothing *s)
+{
+    if (m->quantize == HR_QUANTIZE_W4A8 && !m->quantize_columns) {
+        m->quantize_columns = 128;
+        HR_TRY(each_meant(m, find_columns));
+    }
+    for (int64_t l = 0; s && l < m->config.layers; l++) HR_TRY(smooth_layer(m, s, l));
+    return each_meant(m, quantise);
+}
+
+int64_t hr_quantize_columns(const hr_model *m)
+{
+    return m->quantize_columns;
+}
+
 /* ---- the scheme ----------------------------------------------------------------------------- */
 
-/* As llm-compressor does by default, the head keeps its precision. */
+bool hr_quantize_parse(const char *name, hr_quantize *out)
+{
+    static const char *const names[] = { [HR_QUANTIZE_W8A8] = "w8a8",
+                                         [HR_QUANTIZE_W4A8] = "w4a8",
+                                         [HR_QUANTIZE_Q8_0] = "q8_0",
+                                         [HR_QUANTIZE_Q4_0] = "q4_0" };
+    for (size_t i = HR_QUANTIZE_W8A8; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i]) != 0) continue;
+        *out = (hr_quantize)i;
+        return true;
+    }
+    return false;
+}
+
+static hr_status check_columns(int64_t columns)
+{
+    hr_format f;
+    if (!columns ||
+        (columns > 0 && hr_int4_format(columns, columns, &f) && hr_format_block(f) == columns))
+        return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "--group-size %lld: it is 32, 64 or 128",
+                   (long long)columns);
+}
+
+/* As llm-compressor does by default, the head keeps its precision; GGUF's keep none but what is
+ * named. */
 hr_status hr_quantize_plan(hr_model *m, const hr_model_options *o)
 {
     static const hr_str targets[] = { { "Linear", 6 } };
     if (m->config.quantization)
         return hr_fail(HR_INVALID_ARGUMENT,
                        "%s is quantised already: --quantization is for float checkpoints", m->path);
+    HR_TRY(check_columns(o->group_columns));
     hr_quantization *q = hr_arena_new(&m->arena, hr_quantization);
     hr_quant_group *group = hr_arena_new(&m->arena, hr_quant_group);
     hr_str *ignore = hr_arena_array(&m->arena, o->n_ignore + 1, sizeof *ignore);
     if (!q || !group || !ignore) return hr_fail(HR_RESOURCE_EXHAUSTED, "quantisation");
-    *group = (hr_quant_group){
-        .name = HR_STR("group_0"), .targets = { targets, 1 }, .bits = 8, .rows = HR_WEIGHT_ROWS_INT8
-    };
-    ignore[0] = HR_STR("lm_head");
+    bool gguf = is_gguf_scheme(o->quantize);
+    m->quantize = o->quantize;
+    m->quantize_columns = o->group_columns;
+    *group = (hr_quant_group){ .name = HR_STR("group_0"),
+                               .targets = { targets, 1 },
+                               .bits = gguf                              ? 0
+                                       : o->quantize == HR_QUANTIZE_W4A8 ? 4
+                                                                         : 8,
+                               .columns = o->group_columns,
+                               .rows = gguf ? HR_WEIGHT_ROWS_ANY : HR_WEIGHT_ROWS_INT8 };
+    size_t n = 0;
+    if (!gguf) ignore[n++] = HR_STR("lm_head");
     for (size_t i = 0; i < o->n_ignore; i++) {
-        size_t n = strlen(o->ignore[i]);
-        char *copy = hr_arena_copy(&m->arena, o->ignore[i], n);
+        size_t length = strlen(o->ignore[i]);
+        char *copy = hr_arena_copy(&m->arena, o->ignore[i], length);
         if (!copy) return hr_fail(HR_RESOURCE_EXHAUSTED, "quantisation");
-        ignore[i + 1] = (hr_str){ copy, n };
+        ignore[n++] = (hr_str){ copy, length };
     }
-    *q = (hr_quantization){ .groups = group, .n_groups = 1, .ignore = { ignore, o->n_ignore + 1 } };
+    *q = (hr_quantization){ .groups = group, .n_groups = 1, .ignore = { ignore, n } };
     m->config.quantization = q;
-    m->quantizes = true;
     return HR_OK;
+}
+
+bool hr_quantize_of_dummies(const hr_model *m)
+{
+    return is_gguf_scheme(m->quantize); /* others are made as what they become */
 }

@@ -215,7 +215,7 @@ hr_status hr_quantized_bind_dummy(hr_model *m, hr_tensor *t)
     char name[MOST_NAME];
     if (!hr_quantized_module(&t->weight, &module)) return HR_OK;
     HR_TRY(hr_quantization_of(m->config.quantization, module, &group));
-    if (!group) return HR_OK;
+    if (!group || hr_quantize_of_dummies(m)) return HR_OK;
     if (group->bits == 4) return hr_int4_bind_dummy(t, group);
     t->weight.rows = group->rows;
     hr_str text = join(module, ".weight_scale", name);

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 
+import gguf
 import numpy as np
 import pytest
 from conftest import headrace
@@ -11,6 +12,7 @@ from safetensors import safe_open
 
 import make_tiny
 import plugins
+from test_int4 import check_float, check_int8
 from test_logits import DEVICES, PROMPT, run
 from test_w8a8 import check, no_plugin
 
@@ -182,6 +184,68 @@ def test_zero_rows_and_ties(tmp_path):
     assert written(tmp_path / "out")[name][2] == q.tobytes()
 
 
+# ---- 4 bits, and GGUF's blocks -------------------------------------------------------------------
+
+def grouped(tensors, dtype, columns):
+    """{module: (int8 -8..7 [N,K], f32 scales [N,G])}: the largest of a group is 7.5 steps."""
+    out = {}
+    for module, _ in quantised(tensors, dtype).items():
+        x = tensors[module + ".weight"].astype(np.float32)
+        g = x.reshape(len(x), -1, columns)
+        scale = (np.abs(g).max(axis=2) / np.float32(7.5)).astype(np.float32)
+        if dtype == "bf16":
+            scale = ((scale.view(np.uint32) + 0xFFFF) & 0xFFFF0000).astype(np.uint32).view(
+                np.float32)
+        q = np.clip(np.rint(g / scale[..., None]), -8, 7).astype(np.int8)
+        out[module] = q.reshape(x.shape), scale
+    return out
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("family,dtype,flags,columns", [
+    ("llama", "f32", [], 128), ("qwen2", "bf16", ["--group-size", 32], 32)])
+def test_4_bits(made, tmp_path, family, dtype, flags, columns):
+    """The file, the report, and the model, which at load is the same to the bit."""
+    source, config, tensors, _ = made(family, dtype)
+    out, integers = tmp_path / "out", grouped(tensors, dtype, columns)
+    r = headrace("quantize", source, out, "--scheme", "w4a8", "--json", "--no-progress", *flags)
+    assert r.returncode == 0, r.stderr
+    layers = {layer["name"].removesuffix(".weight"): layer for layer in json.loads(r.stdout)["layers"]}
+    files = written(out)
+    for module, (q, scale) in integers.items():
+        assert files[module + ".weight"] == ("I8", list(q.shape), q.tobytes())
+        want = (scale.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bf16" else scale
+        kind = "BF16" if dtype == "bf16" else "F32"
+        assert files[module + ".weight_scale"] == (kind, list(scale.shape), want.tobytes())
+        old = tensors[module + ".weight"].astype(np.float64)
+        new = q.astype(np.float64) * np.repeat(scale, columns, 1)
+        assert layers[module]["max_error"] == pytest.approx(np.abs(new - old).max(), rel=1e-5)
+        assert layers[module]["rms_error"] == pytest.approx(
+            np.sqrt(((new - old) ** 2).mean() / (old ** 2).mean()), rel=1e-5)
+    weights = json.loads((out / "config.json").read_text())["quantization_config"][
+        "config_groups"]["group_0"]["weights"]
+    assert (weights["num_bits"], weights["strategy"], weights["group_size"]) == (4, "group", columns)
+    numbers = {**tensors, **{m + ".weight": q * np.repeat(s, columns, 1)
+                             for m, (q, s) in integers.items()}}
+    answer = check_int8(out, config, numbers, integers, DEVICES[-1], whole=True)
+    if not flags:
+        at_load = run(source, DEVICES[-1], "--quantization", "w4a8")[1]
+        assert answer["prompt_logprobs"] == at_load["prompt_logprobs"]
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0"])
+def test_blocks_at_load(made, kind):
+    """As the `gguf` package quantises and dequantises; embedding and head are Q8_0."""
+    source, config, tensors, _ = made("llama")
+    numbers = dict(tensors)
+    for name, x in tensors.items():
+        if x.ndim == 2:
+            t = gguf.GGMLQuantizationType["Q8_0" if "layers" not in name else kind]
+            numbers[name] = gguf.quants.dequantize(gguf.quants.quantize(x, t), t).reshape(x.shape)
+    modules = [n.removesuffix(".weight") for n, x in tensors.items() if x.ndim == 2]
+    check_float(source, config, numbers, modules, DEVICES[-1], "--quantization", kind.lower())
+
+
 # ---- what is refused ---------------------------------------------------------------------------
 
 def refused(*arguments):
@@ -195,11 +259,15 @@ def test_refusals(made, tmp_path, smollm2):
     assert "which model?" in refused()
     assert "into which folder?" in refused(source)
     assert "in which precision?" in refused(source, out)
-    assert "--scheme fp8: it is w8a8" in refused(source, out, "--scheme", "fp8")
+    assert "--scheme fp8: it is w8a8 or w4a8" in refused(source, out, "--scheme", "fp8")
     assert "is quantised already" in refused(source.with_suffix(".w8a8"), out, "--scheme", "w8a8")
     assert "is no folder" in refused(smollm2, out, "--scheme", "w8a8")
-    assert "--quantization int4: it is auto or w8a8" in headrace(
+    assert "--quantization int4: it is auto, w8a8, w4a8, q8_0 or q4_0" in headrace(
         "generate", source, "-p", "a", "--quantization", "int4").stderr
+    assert "--group-size goes with --scheme w4a8" in refused(source, out, "--scheme", "w8a8",
+                                                             "--group-size", 64)
+    assert "--group-size 48: it is 32, 64 or 128" in refused(source, out, "--scheme", "w4a8",
+                                                             "--group-size", 48)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
     assert "not empty" in refused(source, tmp_path / "full", "--scheme", "w8a8")
