@@ -65,6 +65,12 @@ static inline void hr_linear_finish(const hr_kernel_args *a, int64_t row, int64_
     else memcpy(to, v, (size_t)count * sizeof *to);
 }
 
+/* Sums are the result as they are. */
+static inline bool hr_linear_is_direct(const hr_kernel_args *a)
+{
+    return a->node->out[0]->dtype == HR_DTYPE_F32 && !a->in[2];
+}
+
 /* A row that meets no matrix is zeros: no product, no bias. */
 static inline void hr_linear_finish_zero(const hr_kernel_args *a, int64_t row, int64_t panel)
 {

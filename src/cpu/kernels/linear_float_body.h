@@ -65,7 +65,7 @@ ALWAYS void tile_float(hr_format f, const tile_job *j, int R)
         else block_codes(f, j, R, from / G, count, part);
         for (int r = 0; r < R; r++) acc[r] = f_add(acc[r], part[r]);
     }
-    for (int r = 0; r < R; r++) f_store(j->out[r], acc[r]);
+    for (int r = 0; r < R; r++) put_sums(j, r, 0, acc[r]);
 }
 
 #endif

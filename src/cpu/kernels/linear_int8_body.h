@@ -38,7 +38,8 @@ ALWAYS void group_q6_k(const tile_job *j, int R, int P, int64_t g, cols_f *acc)
     const hr_pack_form form = hr_pack_form_of(HR_FORMAT_Q6_K);
     const group_codes codes = group_codes_of(form, j, g, P);
     cols_i low[MOST_GROUP_SUMS], high[MOST_GROUP_SUMS];
-    for (int i = 0; i < R * P; i++) {
+    UNROLL for (int i = 0; i < R * P; i++)
+    {
         low[i] = less_zero(form, j->x.blocks[g].minus_half[0][j->x.lane + i / P]);
         high[i] = less_zero(form, j->x.blocks[g].minus_half[1][j->x.lane + i / P]);
     }
@@ -47,7 +48,8 @@ ALWAYS void group_q6_k(const tile_job *j, int R, int P, int64_t g, cols_f *acc)
     for (int p = 0; p < P; p++) {
         const tile_job one = at_panel(j, p);
         const q6_scales q = q6_scales_of(&one, g);
-        for (int r = 0; r < R; r++) {
+        UNROLL for (int r = 0; r < R; r++)
+        {
             const int i = r * P + p;
             acc[i] = add_q6_k(q, low[i], high[i], j->x.blocks + g, j->x.lane + r, acc[i]);
         }
@@ -59,17 +61,16 @@ ALWAYS void group_int8(hr_format f, const tile_job *j, int R, int P, int64_t g, 
     const hr_pack_form form = hr_pack_form_of(f);
     const group_codes codes = group_codes_of(form, j, g, P);
     cols_i i[MOST_GROUP_SUMS];
-    for (int s = 0; s < R * P; s++)
-        i[s] = less_zero(form, j->x.blocks[g].minus_all[j->x.lane + s / P]);
+    UNROLL for (int s = 0; s < R * P; s++) i[s] =
+        less_zero(form, j->x.blocks[g].minus_all[j->x.lane + s / P]);
     dot_half(form, codes.of, 0, j->x.q + g * G, j->x.k, R, P, i);
     dot_half(form, codes.of, 1, j->x.q + g * G, j->x.k, R, P, i);
     for (int p = 0; p < P; p++) {
         const tile_job one = at_panel(j, p);
         cols_f scale[2], min;
         group_affine(f, &one, g, scale, &min);
-        for (int r = 0; r < R; r++)
-            acc[r * P + p] = add_group(form, scale[0], min, i[r * P + p], j->x.blocks + g,
-                                       j->x.lane + r, acc[r * P + p]);
+        UNROLL for (int r = 0; r < R; r++) acc[r * P + p] = add_group(
+            form, scale[0], min, i[r * P + p], j->x.blocks + g, j->x.lane + r, acc[r * P + p]);
     }
 }
 
@@ -78,13 +79,13 @@ ALWAYS void tile_int8_group(hr_format f, const tile_job *j, int R, int P)
     const hr_pack_form form = hr_pack_form_of(f);
     if (!form.groups_per_scale) return; /* dense and I8C never come here: hr_linear_kind_of */
     cols_f acc[MOST_GROUP_SUMS];
-    for (int i = 0; i < R * P; i++) acc[i] = f_set1(0);
+    UNROLL for (int i = 0; i < R * P; i++) acc[i] = f_set1(0);
     for (int64_t g = 0; g < j->x.k / G; g++) {
         prefetch_panels(j, g, share_of(f), P);
         if (f == HR_FORMAT_Q6_K) group_q6_k(j, R, P, g, acc);
         else group_int8(f, j, R, P, g, acc);
     }
-    for (int i = 0; i < R * P; i++) f_store(j->out[i], acc[i]);
+    UNROLL for (int i = 0; i < R * P; i++) put_sums(j, i / P, i % P, acc[i]);
 }
 
 /* ---- int8 rows, one scale per row: I8C ------------------------------------------------------ */
@@ -107,7 +108,7 @@ ALWAYS void tile_int8_row(const tile_job *j, int R, int P)
     cols_i i[MOST_SUMS];
     /* Sums of code · x may pass 2^31 before the zero point is taken off; the arithmetic wraps and
      * the difference, which fits, is exact. */
-    for (int s = 0; s < R * P; s++) i[s] = less_zero(form, x->minus_sum[s / P]);
+    UNROLL for (int s = 0; s < R * P; s++) i[s] = less_zero(form, x->minus_sum[s / P]);
     int64_t g = 0;
     for (; g < x->k / G; g++) {
         const group_codes codes = group_codes_of(form, j, g, P);
@@ -119,9 +120,8 @@ ALWAYS void tile_int8_row(const tile_job *j, int R, int P)
     for (int p = 0; p < P; p++) {
         const tile_job one = at_panel(j, p);
         cols_f scale = f_load_f32(scales_of(form, &one, 0));
-        for (int r = 0; r < R; r++)
-            f_store(j->out[r * P + p],
-                    f_mul(f_mul(f_from_i(i[r * P + p]), f_set1(x->scale[r])), scale));
+        UNROLL for (int r = 0; r < R; r++)
+            put_sums(j, r, p, f_mul(f_mul(f_from_i(i[r * P + p]), f_set1(x->scale[r])), scale));
     }
 }
 

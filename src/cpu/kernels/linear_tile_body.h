@@ -12,6 +12,7 @@
 #include "cpu/kernels/linear.h"
 
 #define ALWAYS static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
 #ifndef DOT_ZERO
 #define DOT_ZERO(form) (form).zero
 #endif
@@ -35,10 +36,16 @@ typedef struct tile_job {
     size_t panel_bytes; /* from it to the second one of a tile */
     size_t ahead;       /* bytes from what is multiplied to what is fetched; 0 = fetch nothing */
     size_t from, to;    /* the part of every group's bytes that this tile fetches */
-    float (*out)[C];    /* [rows × panels] */
+    float *out;         /* sums of row r, panel p: at out + r · out_row + p · 16 */
+    int64_t out_row;
 } tile_job;
 
 typedef void (*tile_fn)(const tile_job *j, int n_rows, int n_panels);
+
+ALWAYS void put_sums(const tile_job *j, int row, int p, cols_f sums)
+{
+    f_store(j->out + row * j->out_row + p * C, sums);
+}
 
 /* The same rows before the p-th panel of the tile. */
 ALWAYS tile_job at_panel(const tile_job *j, int p)
@@ -55,8 +62,7 @@ ALWAYS void prefetch_share(const tile_job *j, int64_t g, size_t share)
 {
     const uint8_t *at = j->panel + j->ahead + (size_t)g * share;
     const size_t to = j->to < share ? j->to : share;
-#pragma GCC unroll 4
-    for (size_t i = j->from; i < to; i += 64) __builtin_prefetch(at + i, 0, 3);
+    UNROLL for (size_t i = j->from; i < to; i += 64) __builtin_prefetch(at + i, 0, 3);
 }
 
 /* Bytes of a panel per 32 k. */

@@ -120,7 +120,7 @@ static void walk_experts(const hr_kernel_args *a, int64_t n_rows, int64_t from, 
     const int32_t *expert = a->in[3];
     rows x = rows_of(a);
     tile_kind tile = tile_of(hr_linear_kind_of(a->node, a->packed->format), a->packed->format);
-    _Alignas(64) float out[1][C];
+    _Alignas(64) float out[C];
     for (int64_t panel = from; panel < to; panel++)
         for (int64_t row = 0; row < n_rows; row++) {
             if (expert[row] < 0 || expert[row] >= a->packed->experts) {
@@ -131,7 +131,7 @@ static void walk_experts(const hr_kernel_args *a, int64_t n_rows, int64_t from, 
                            .out = out,
                            .panel = hr_packed_panel(a->packed, expert[row], panel) };
             tile.fn(&j, 1, 1);
-            hr_linear_finish(a, row, panel, out[0]);
+            hr_linear_finish(a, row, panel, out);
         }
 }
 
@@ -152,17 +152,21 @@ ALWAYS void walk_tiles(const hr_kernel_args *a, const block_walk *b, int64_t row
 {
     const hr_packed *w = a->packed;
     const int most = count > 2 && !b->stream ? b->tile.most_panels : 1;
-    _Alignas(64) float out[MOST_ROWS * MOST_PANELS][C];
-    tile_job j = { .x = rows_from(rows_of(a), row), .out = out, .panel_bytes = w->panel_bytes };
+    const bool direct = hr_linear_is_direct(a);
+    _Alignas(64) float out[MOST_ROWS][MOST_PANELS * C];
+    tile_job j = { .x = rows_from(rows_of(a), row), .panel_bytes = w->panel_bytes };
     j.ahead = b->ahead;
     j.from = turn * b->part;
     j.to = b->ahead ? j.from + b->part : 0;
     for (int64_t panel = b->from; panel < b->to;) {
         int wide = b->to - panel >= most ? most : 1;
         j.panel = hr_packed_panel(w, 0, panel);
+        const bool whole = direct && (panel + wide) * C <= w->n;
+        j.out = whole ? (float *)a->out[0] + row * w->n + panel * C : out[0];
+        j.out_row = whole ? w->n : MOST_PANELS * C;
         b->tile.fn(&j, count, wide);
-        for (int i = 0; i < count * wide; i++)
-            hr_linear_finish(a, row + i / wide, panel + i % wide, out[i]);
+        for (int i = 0; i < count * wide && !whole; i++)
+            hr_linear_finish(a, row + i / wide, panel + i % wide, out[i / wide] + i % wide * C);
         panel += wide;
     }
 }
