@@ -21,9 +21,13 @@
 
 /* Beside answers, prompts get what takes half as long as a step in which every sequence is
  * answered, so that a step takes no more than one and a half times that: measured, since the tail
- * of the times between tokens then stays below twice their median. Never less than what keeps the
- * matrices busy. */
+ * of the times between tokens then stays below twice their median. While many wait for their first
+ * token beside few who are answered, a step's time is theirs in that proportion, up to eight such
+ * steps: what is spent on prompts makes each answer wait, what is spent on answers each prompt; and
+ * a step that took them all at once would end late for all. Never less than what keeps the matrices
+ * busy. */
 enum { PREFILL_LEAST = 16 };
+static const double prefill_least_steps = 0.5, prefill_most_steps = 8;
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -311,11 +315,15 @@ static void plan_waiting(planning *p)
     }
 }
 
-/* Tokens that prompts get in a step beside answers. */
-static int64_t prefill_beside(const hr_scheduler *s)
+/* Tokens that prompts get in a step beside so many answers. */
+static int64_t prefill_beside(const hr_scheduler *s, int64_t answers)
 {
     int64_t all = s->waiting.n + s->running.n, most = s->options.max_num_seqs;
-    int64_t n = hr_pace_tokens(&s->pace, all < most ? all : most) / 2;
+    if (all > most) all = most;
+    double steps = 2.0 * (double)(all - answers) / (double)answers;
+    if (steps < prefill_least_steps) steps = prefill_least_steps;
+    if (steps > prefill_most_steps) steps = prefill_most_steps;
+    int64_t n = (int64_t)((double)hr_pace_tokens(&s->pace, all) * steps);
     return n < PREFILL_LEAST ? PREFILL_LEAST : n;
 }
 
@@ -360,7 +368,7 @@ void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan)
     planning p = { .s = s, .plan = plan, .prefill = INT64_MAX };
     plan_running(&p, true);
     if (plan->n_items && s->options.long_prefill_token_threshold == 0)
-        p.prefill = prefill_beside(s);
+        p.prefill = prefill_beside(s, plan->n_items);
     plan_running(&p, false);
     for (int64_t i = 0; i < plan->n_items; i++) /* from here on nobody is pushed out */
         publish(s, plan->items[i].seq, plan->items[i].start + plan->items[i].count);

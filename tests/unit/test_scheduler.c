@@ -379,6 +379,39 @@ static void many_prompts_get_the_budget(void **state)
     deinit(&s, &p);
 }
 
+/* A burst beside one answer: its first tokens come soon after one another, and not all at the end.
+ */
+static void a_burst_starts_soon(void **state)
+{
+    (void)state;
+    enum { BURST = 15, TOKENS = 128 };
+    hr_scheduler s;
+    hr_step_plan p;
+    init(&s, &p, 16, 2048, 4096);
+    hr_seq *q[BURST], *answer = make(1000, TOKENS, 100);
+    hr_scheduler_add(&s, answer);
+    for (int i = 0; i < 10; i++) {
+        hr_scheduler_plan(&s, &p);
+        run(&s, &p);
+    }
+    for (uint64_t i = 0; i < BURST; i++) hr_scheduler_add(&s, q[i] = make(i, TOKENS, 50));
+    int64_t prompts = BURST * TOKENS * INT64_C(250000), now = 0, half = 0, all = 0;
+    while (!all) {
+        hr_scheduler_plan(&s, &p);
+        now += step_ns(&p);
+        run(&s, &p);
+        int started = 0;
+        for (int i = 0; i < BURST; i++) started += hr_seq_outputs(q[i]) > 0;
+        if (!half && started > BURST / 2) half = now;
+        if (started == BURST) all = now;
+    }
+    assert_true(half < prompts * 3 / 4);
+    assert_true(all < prompts * 2);
+    end(&s, answer);
+    for (int i = 0; i < BURST; i++) end(&s, q[i]);
+    deinit(&s, &p);
+}
+
 static void a_threshold_is_kept(void **state)
 {
     (void)state;
@@ -576,6 +609,7 @@ int main(void)
         cmocka_unit_test(the_worst_priority_gives_way),
         cmocka_unit_test(a_long_prompt_leaves_room),
         cmocka_unit_test(many_prompts_get_the_budget),
+        cmocka_unit_test(a_burst_starts_soon),
         cmocka_unit_test(a_threshold_is_kept),
         cmocka_unit_test(twins_of_one_step_share),
         cmocka_unit_test(a_preempted_one_finds_its_own),
