@@ -24,7 +24,7 @@ from conftest import BIN, ROOT, SMOLLM2, Server
 import make_tiny
 from test_python import installed  # noqa: F401  the package, for headrace-report
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # What stands for something of the reader's own, and what would take long for no more proof.
 PLACEHOLDERS = [
@@ -266,7 +266,7 @@ def test_links_lead_somewhere():
 
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs/README.md").read_text()
-    for page in PAGES[2:]:
+    for page in PAGES[3:]:
         name = page.relative_to(ROOT / "docs").as_posix()
         assert name == "README.md" or f"({name})" in index, name
 
