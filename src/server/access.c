@@ -7,37 +7,106 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
+#include "base/file.h"
+#include "base/log.h"
 #include "server/net.h"
 
+#define MAX_KEY_FILE ((size_t)1 << 20)
+
+typedef unsigned char key_hash[SHA256_DIGEST_LENGTH];
+
 struct hr_access {
-    unsigned char (*keys)[SHA256_DIGEST_LENGTH]; /* owned [n_keys] */
-    size_t n_keys;
+    key_hash *keys; /* owned [n_keys]: those of flags and environment, then the file's */
+    size_t n_keys, n_fixed, capacity;
+    const char *file;           /* borrowed; NULL = none */
     const char *const *origins; /* borrowed [n_origins]; 0 = all */
     size_t n_origins;
 };
 
-static void hash(hr_str s, unsigned char out[SHA256_DIGEST_LENGTH])
+static void hash(hr_str s, key_hash out)
 {
     SHA256((const unsigned char *)s.p, s.n, out);
+}
+
+static hr_status add_key(hr_access *a, hr_str key)
+{
+    HR_TRY(hr_grow((void **)&a->keys, &a->capacity, a->n_keys + 1, sizeof *a->keys));
+    hash(key, a->keys[a->n_keys++]);
+    return HR_OK;
+}
+
+static hr_status add_fixed(hr_access *a, const hr_server_options *o)
+{
+    for (size_t i = 0; i < o->n_api_keys; i++) {
+        if (!o->api_keys[i][0])
+            return hr_fail(HR_INVALID_ARGUMENT, "--api-key: an empty key would let everybody in");
+        HR_TRY(add_key(a, hr_str_c(o->api_keys[i])));
+    }
+    a->n_fixed = a->n_keys;
+    return HR_OK;
+}
+
+/* A key a line; empty lines and those that begin with # do not count. */
+static hr_status add_lines(hr_access *a, hr_str text)
+{
+    size_t before = a->n_keys;
+    for (hr_str line; hr_str_next(&text, '\n', &line);) {
+        line = hr_str_trim(line);
+        if (line.n && line.p[0] != '#') HR_TRY(add_key(a, line));
+    }
+    return a->n_keys > before ? HR_OK
+                              : hr_fail(HR_INVALID_ARGUMENT, "%s: no key is in it", a->file);
+}
+
+/* What the log may show of keys: the beginning of each one's hash. */
+static void tell(const hr_access *a)
+{
+    hr_buf line = { 0 };
+    for (size_t i = 0; i < a->n_keys && i < 16; i++)
+        hr_buf_printf(&line, " %02x%02x%02x%02x", a->keys[i][0], a->keys[i][1], a->keys[i][2],
+                      a->keys[i][3]);
+    hr_log(HR_LOG_INFO, "server: %zu API key%s, SHA-256%s%s", a->n_keys, a->n_keys == 1 ? "" : "s",
+           hr_buf_c(&line), a->n_keys > 16 ? " …" : "");
+    hr_buf_deinit(&line);
+}
+
+/* The old keys stay until the new ones are there, whole. */
+hr_status hr_access_reload(hr_access *a)
+{
+    hr_buf text = { 0 };
+    hr_access next = { .file = a->file };
+    hr_status st = HR_OK;
+    if (a->file) st = hr_file_slurp(a->file, MAX_KEY_FILE, &text);
+    for (size_t i = 0; i < a->n_fixed && !st; i++) {
+        st = hr_grow((void **)&next.keys, &next.capacity, i + 1, sizeof *next.keys);
+        if (!st) memcpy(next.keys[next.n_keys++], a->keys[i], sizeof *next.keys);
+    }
+    if (!st && a->file) st = add_lines(&next, hr_buf_str(&text));
+    if (text.p) OPENSSL_cleanse(text.p, text.capacity);
+    hr_buf_deinit(&text);
+    if (st) {
+        hr_free(next.keys);
+        return hr_fail_prefix(st, "--api-key-file");
+    }
+    hr_free(a->keys);
+    a->keys = next.keys;
+    a->n_keys = next.n_keys;
+    a->capacity = next.capacity;
+    if (a->n_keys) tell(a);
+    return HR_OK;
 }
 
 hr_status hr_access_create(const hr_server_options *o, hr_access **out)
 {
     *out = NULL;
     hr_access *a = hr_new0(hr_access);
-    if (a) a->keys = hr_alloc_array0(o->n_api_keys + 1, sizeof *a->keys);
-    if (!a || !a->keys) {
+    if (!a) return hr_fail(HR_RESOURCE_EXHAUSTED, "API keys");
+    hr_status st = add_fixed(a, o);
+    a->file = o->api_key_file;
+    if (!st) st = hr_access_reload(a);
+    if (st) {
         hr_access_destroy(a);
-        return hr_fail(HR_RESOURCE_EXHAUSTED, "API keys");
-    }
-    a->n_keys = o->n_api_keys;
-    for (size_t i = 0; i < a->n_keys; i++) {
-        if (o->api_keys[i][0]) {
-            hash(hr_str_c(o->api_keys[i]), a->keys[i]);
-            continue;
-        }
-        hr_access_destroy(a);
-        return hr_fail(HR_INVALID_ARGUMENT, "--api-key: an empty key would let everybody in");
+        return st;
     }
     a->origins = o->allowed_origins;
     a->n_origins = o->n_allowed_origins;
@@ -70,7 +139,7 @@ static hr_str bearer(const hr_http_request *r)
 bool hr_access_allows(const hr_access *a, const hr_http_request *r)
 {
     if (a->n_keys == 0) return true;
-    unsigned char given[SHA256_DIGEST_LENGTH];
+    key_hash given;
     hr_str key = bearer(r);
     hash(key, given);
     int found = 0;
@@ -95,7 +164,8 @@ void hr_access_add_cors(const hr_access *a, const hr_http_request *r, hr_buf *li
     if (!origin.n || !is_allowed_origin(a, origin)) return;
     hr_str shown = a->n_origins ? origin : HR_STR("*");
     hr_buf_printf(lines, "Access-Control-Allow-Origin: %.*s\r\n", HR_STR_ARG(shown));
-    hr_buf_add_c(lines, "Access-Control-Expose-Headers: X-Request-Id, Retry-After\r\n");
+    hr_buf_add_c(lines,
+                 "Access-Control-Expose-Headers: X-Request-Id, Retry-After, traceparent\r\n");
 }
 
 bool hr_access_is_preflight(const hr_http_request *r)

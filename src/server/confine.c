@@ -99,6 +99,9 @@ static hr_status allow_flags(hr_landlock *l, const hr_server_options *o,
 {
     HR_TRY(allow_parent(l, o->manifest, HR_LANDLOCK_READ | HR_LANDLOCK_WRITE));
     HR_TRY(allow_parent(l, o->uds, HR_LANDLOCK_REMOVE));
+    /* what SIGHUP reads again: a new file under the old name */
+    const char *const again[] = { o->api_key_file, o->ssl_certfile, o->ssl_keyfile };
+    for (size_t i = 0; i < 3; i++) HR_TRY(allow_parent(l, again[i], HR_LANDLOCK_READ));
     for (size_t i = 0; i < engine->n_logits_processors; i++) {
         char file[PATH_MAX];
         const char *flag = engine->logits_processors[i];

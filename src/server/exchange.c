@@ -57,6 +57,7 @@ hr_exchange_own *hr_exchange_create(hr_connection *c, hr_http_message message)
     o->x.request = message.request;
     o->x.began_s = hr_now_s();
     o->x.request_id = choose_id(&o->x);
+    o->x.trace = hr_traceparent(hr_exchange_header(&o->x, "traceparent"));
     return o;
 }
 
@@ -145,6 +146,7 @@ static void add_head(hr_exchange_own *o, int status, const char *content_type)
     hr_access_add_cors(x->server->access, &x->request, &o->lines);
     if (x->server->options.enable_request_id_headers)
         hr_buf_printf(&o->lines, "X-Request-Id: %.*s\r\n", HR_STR_ARG(x->request_id));
+    if (x->trace.n) hr_buf_printf(&o->lines, "traceparent: %.*s\r\n", HR_STR_ARG(x->trace));
     if (o->close) hr_buf_add_c(&o->lines, "Connection: close\r\n");
     else if (x->request.minor == 0) hr_buf_add_c(&o->lines, "Connection: keep-alive\r\n");
     evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\n%sServer: headrace\r\n", status, reason_of(status),

@@ -35,6 +35,7 @@ struct hr_exchange {
     hr_arena arena;      /* the handler's memory, freed when the exchange ends */
     double began_s;      /* hr_now_s when the request was whole */
     hr_str request_id;   /* X-Request-Id when sent and printable, else made: 32 hex digits */
+    hr_str trace;        /* the W3C traceparent as it was sent; n 0 = none, or none that is valid */
     void *state;         /* the handler's */
     /* Set by a handler that answers later: called once, when the client left before the answer was
      * whole. The exchange ends when it returns. */

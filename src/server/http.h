@@ -85,4 +85,10 @@ hr_str hr_http_header_get(const hr_http_request *r, const char *name);
 /* A comma-separated list holds this token. */
 bool hr_http_list_has(hr_str list, hr_str token);
 
+/* A traceparent header's value when it is one (W3C Trace Context, 3.2), else n 0: version, trace
+ * id, parent id, flags. */
+#define HR_TRACE_ID_AT    3
+#define HR_TRACE_ID_BYTES 32
+hr_str hr_traceparent(hr_str value);
+
 #endif

@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "server/net.h"
+#include "server/notify.h"
 
 #define MAX_SOCKETS 8
 #define BACKLOG     1024
@@ -100,12 +101,12 @@ static size_t client_limit(void)
 
 /* ---- binding --------------------------------------------------------------------------------- */
 
-/* Takes the descriptor. */
-static hr_status add_socket(hr_listener *l, int fd)
+/* Takes the descriptor; backlog 0: it listens already. */
+static hr_status add_socket(hr_listener *l, int fd, int backlog)
 {
     unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC;
     struct evconnlistener *e =
-        evconnlistener_new(l->server->base, on_accept, l, flags, BACKLOG, fd);
+        evconnlistener_new(l->server->base, on_accept, l, flags, backlog, fd);
     if (!e) {
         int error = errno;
         close(fd);
@@ -175,7 +176,7 @@ static hr_status bind_addresses(hr_listener *l, struct addrinfo *list, int *port
             continue;
         }
         *port = port_of(fd);
-        HR_TRY(add_socket(l, fd));
+        HR_TRY(add_socket(l, fd, BACKLOG));
     }
     return l->n ? HR_OK : bind_failed(o, error);
 }
@@ -235,7 +236,54 @@ static hr_status listen_unix(hr_listener *l, const char *path)
     }
     if (lstat(path, &l->uds_file) == 0) l->uds = path;
     snprintf(l->address, sizeof l->address, "unix:%s", path);
-    return add_socket(l, fd);
+    return add_socket(l, fd, BACKLOG);
+}
+
+/* ---- from systemd ---------------------------------------------------------------------------- */
+
+/* "unix:/run/headrace.sock", "http://[::]:8000". */
+static void tell_address(hr_listener *l, int fd)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_un un;
+        struct sockaddr_storage room;
+    } a = { .any.sa_family = AF_UNSPEC };
+    socklen_t n = sizeof a;
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+    bool told = !getsockname(fd, &a.any, &n);
+    if (told && a.any.sa_family == AF_UNIX)
+        snprintf(l->address, sizeof l->address, "unix:%s", a.un.sun_path);
+    else if (told && !getnameinfo(&a.any, n, host, sizeof host, port, sizeof port,
+                                  NI_NUMERICHOST | NI_NUMERICSERV))
+        snprintf(l->address, sizeof l->address,
+                 a.any.sa_family == AF_INET6 ? "%s://[%s]:%s" : "%s://%s:%s",
+                 l->server->options.ssl_certfile ? "https" : "http", host, port);
+}
+
+static hr_status listen_given(hr_listener *l, size_t n)
+{
+    const hr_server_options *o = &l->server->options;
+    if (o->uds || o->host)
+        return hr_fail(HR_INVALID_ARGUMENT,
+                       "%s: systemd has bound the sockets already (LISTEN_FDS); the .socket unit "
+                       "says where",
+                       o->uds ? "--uds" : "--host");
+    for (size_t i = 0; i < n; i++) {
+        int fd = HR_NOTIFY_FIRST_SOCKET + (int)i;
+        if (!i) tell_address(l, fd);
+        HR_TRY(add_socket(l, fd, 0));
+    }
+    return HR_OK;
+}
+
+static hr_status listen_anywhere(hr_listener *l)
+{
+    const hr_server_options *o = &l->server->options;
+    size_t given;
+    HR_TRY(hr_notify_sockets(MAX_SOCKETS, &given));
+    if (given) return listen_given(l, given);
+    return o->uds ? listen_unix(l, o->uds) : listen_tcp(l);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -249,7 +297,7 @@ hr_status hr_listener_create(hr_server *s, hr_listener **out)
     l->most = client_limit();
     l->retry = event_new(s->base, -1, 0, retry, l);
     hr_status st = l->retry ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "listener's timer");
-    if (!st) st = s->options.uds ? listen_unix(l, s->options.uds) : listen_tcp(l);
+    if (!st) st = listen_anywhere(l);
     if (st) {
         hr_listener_destroy(l);
         return st;

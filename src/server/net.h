@@ -62,6 +62,8 @@ void hr_routes_call(hr_exchange *x);
 
 typedef struct hr_access hr_access;
 HR_MUST_USE hr_status hr_access_create(const hr_server_options *o, hr_access **out);
+/* Reads the file of keys again; after a failure the old ones hold. */
+HR_MUST_USE hr_status hr_access_reload(hr_access *a);
 void hr_access_destroy(hr_access *a);
 /* True when no key is set or the request carries one of them. */
 bool hr_access_allows(const hr_access *a, const hr_http_request *r);
@@ -119,6 +121,8 @@ void hr_listener_resume(hr_listener *l);
 typedef struct hr_tls hr_tls;
 /* *out NULL when no certificate is set. */
 HR_MUST_USE hr_status hr_tls_create(const hr_server_options *o, hr_tls **out);
+/* Reads certificate and key again, for connections to come; after a failure the old ones hold. */
+HR_MUST_USE hr_status hr_tls_reload(hr_tls *t, const hr_server_options *o);
 void hr_tls_destroy(hr_tls *t);
 /* An SSL * for one connection; NULL when memory is short. */
 void *hr_tls_session(hr_tls *t);

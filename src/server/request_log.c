@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "server/generation.h"
+#include "server/http.h"
 
 /* "stop"; "stop:2,length:1" where choices ended differently; "none" where none did. */
 static void add_reasons(hr_buf *out, const hr_generation *g)
@@ -40,6 +41,11 @@ static void add_number(hr_json_writer *w, const char *key, double value)
     else hr_json_f64(w, value);
 }
 
+static hr_str trace_id(const hr_exchange *x)
+{
+    return hr_str_slice(x->trace, HR_TRACE_ID_AT, HR_TRACE_ID_AT + HR_TRACE_ID_BYTES);
+}
+
 static void write_json(hr_buf *out, const entry *e)
 {
     hr_json_writer w = { .out = out };
@@ -60,6 +66,10 @@ static void write_json(hr_buf *out, const entry *e)
     hr_json_i64(&w, e->usage.cached_tokens);
     hr_json_key(&w, HR_STR("output_tokens"));
     hr_json_i64(&w, e->usage.completion_tokens);
+    if (e->x->trace.n) {
+        hr_json_key(&w, HR_STR("trace_id"));
+        hr_json_str(&w, trace_id(e->x));
+    }
     add_number(&w, "queue_s", e->queue_s);
     add_number(&w, "ttft_s", e->ttft_s);
     add_number(&w, "total_s", e->total_s);
@@ -83,6 +93,7 @@ static void write_text(hr_buf *out, const entry *e)
                   (long long)e->usage.completion_tokens, e->queue_s);
     if (e->ttft_s >= 0) hr_buf_printf(out, "ttft=%.4fs ", e->ttft_s);
     hr_buf_printf(out, "total=%.4fs finish=%.*s", e->total_s, HR_STR_ARG(e->finish));
+    if (e->x->trace.n) hr_buf_printf(out, " trace=%.*s", HR_STR_ARG(trace_id(e->x)));
     if (!e->message) return;
     hr_buf_add_c(out, " message=");
     w = (hr_json_writer){ .out = out, .ascii = true };

@@ -17,6 +17,7 @@
 #include "server/confine.h"
 #include "server/metrics.h"
 #include "server/net.h"
+#include "server/notify.h"
 
 #define EVENT_BATCH 256  /* engine events between two looks at the sockets */
 #define DRAIN_TICK  0.02 /* seconds between looks at what still runs */
@@ -42,7 +43,8 @@ typedef struct life {
     loaded *handover;     /* the loading thread's */
     bool loading;
     int load_fd; /* owned eventfd */
-    struct event *on_load, *on_engine, *on_term, *on_int, *on_tick;
+    struct event *on_load, *on_engine, *on_term, *on_int, *on_hup, *on_tick;
+    hr_notifier *notifier;
     double deadline;  /* hr_now_s: running answers are ended; later: the loop ends */
     bool aborted;     /* they have been */
     hr_status status; /* what hr_server_run returns */
@@ -64,6 +66,7 @@ static void start_drain(life *f, hr_server_phase phase, double seconds)
     struct timeval tick = { .tv_usec = (suseconds_t)(DRAIN_TICK * 1e6) };
     f->s.phase = phase;
     f->deadline = hr_now_s() + seconds;
+    hr_notify(f->notifier, "STOPPING=1\nSTATUS=finishing what runs");
     hr_connections_drain(f->s.connections);
     event_add(f->on_tick, &tick);
 }
@@ -106,6 +109,19 @@ static void on_signal(evutil_socket_t number, short what, void *self)
            number == SIGINT ? "SIGINT" : "SIGTERM", hr_connections_busy(f->s.connections),
            f->s.options.shutdown_timeout);
     start_drain(f, HR_SERVER_DRAINING, f->s.options.shutdown_timeout);
+}
+
+/* SIGHUP: keys and certificates anew. What cannot be read leaves the old ones in force. */
+static void on_hup(evutil_socket_t number, short what, void *self)
+{
+    (void)number, (void)what;
+    life *f = self;
+    hr_server *s = &f->s;
+    hr_log(HR_LOG_INFO, "server: SIGHUP: keys and certificates are read again");
+    if (hr_access_reload(s->access))
+        hr_log(HR_LOG_ERROR, "server: the keys stay as they were: %s", hr_message());
+    if (s->tls && hr_tls_reload(s->tls, &s->options))
+        hr_log(HR_LOG_ERROR, "server: the certificate stays as it was: %s", hr_message());
 }
 
 /* ---- the engine ------------------------------------------------------------------------------ */
@@ -207,6 +223,7 @@ static void on_load(evutil_socket_t fd, short what, void *self)
         hr_status st = begin_serving(f);
         if (st) keep_failure(f, st, hr_message());
         else f->s.phase = HR_SERVER_READY;
+        if (!st) hr_notify(f->notifier, "READY=1\nSTATUS=serving");
     }
     if (f->s.phase != HR_SERVER_READY) event_base_loopbreak(f->s.base);
 }
@@ -234,6 +251,7 @@ static hr_status make_events(life *f)
     f->queue = true;
     HR_TRY(add_event(evsignal_new(b, SIGTERM, on_signal, f), &f->on_term));
     HR_TRY(add_event(evsignal_new(b, SIGINT, on_signal, f), &f->on_int));
+    HR_TRY(add_event(evsignal_new(b, SIGHUP, on_hup, f), &f->on_hup));
     HR_TRY(add_event(event_new(b, f->load_fd, EV_READ | EV_PERSIST, on_load, f), &f->on_load));
     f->on_tick = event_new(b, -1, EV_PERSIST, on_tick, f);
     return f->on_tick ? HR_OK : hr_fail(HR_RESOURCE_EXHAUSTED, "the loop's timer");
@@ -245,6 +263,7 @@ static hr_status make_parts(life *f)
     s->base = event_base_new();
     if (!s->base) return hr_fail(HR_RESOURCE_EXHAUSTED, "event loop");
     HR_TRY(make_events(f));
+    HR_TRY(hr_notifier_create(s->base, &f->notifier));
     HR_TRY(hr_tls_create(&s->options, &s->tls));
     HR_TRY(hr_access_create(&s->options, &s->access));
     HR_TRY(hr_connections_create(s, &s->connections));
@@ -276,8 +295,9 @@ static hr_status start(life *f)
     HR_TRY(make_parts(f));
     hr_log(HR_LOG_INFO, "server: listening on %s, loading %s", hr_listener_address(s->listener),
            s->engine_options->model);
-    if (!s->options.n_api_keys && !is_loopback(&s->options))
-        hr_log(HR_LOG_WARNING, "server: anybody who reaches %s may use this server: no --api-key",
+    if (!s->options.n_api_keys && !s->options.api_key_file && !is_loopback(&s->options))
+        hr_log(HR_LOG_WARNING,
+               "server: anybody who reaches %s may use this server: no --api-key or --api-key-file",
                hr_listener_address(s->listener));
     return start_loading(f);
 }
@@ -298,7 +318,9 @@ static void settle(life *f)
 
 static void free_events(life *f)
 {
-    struct event *all[] = { f->on_load, f->on_engine, f->on_term, f->on_int, f->on_tick };
+    struct event *all[] = {
+        f->on_load, f->on_engine, f->on_term, f->on_int, f->on_hup, f->on_tick
+    };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i]) event_free(all[i]);
 }
@@ -325,6 +347,7 @@ static void stop(life *f)
     hr_metrics_destroy(s->metrics);
     hr_access_destroy(s->access);
     hr_tls_destroy(s->tls);
+    hr_notifier_destroy(f->notifier);
     if (s->base) event_base_free(s->base);
 }
 

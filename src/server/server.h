@@ -16,6 +16,7 @@ typedef struct hr_server_options {
     size_t n_served_names;
     const char *const *api_keys; /* [n_api_keys]; 0 = open to all */
     size_t n_api_keys;
+    const char *api_key_file; /* further keys, one a line, read again on SIGHUP; NULL = none */
     const char *const *allowed_origins; /* [n_allowed_origins]; 0 = "*" */
     size_t n_allowed_origins;
     const char *ssl_keyfile, *ssl_certfile; /* both or neither */

@@ -45,6 +45,25 @@ static hr_status load(SSL_CTX *c, const hr_server_options *o)
     return HR_OK;
 }
 
+/* A connection keeps the context that it began with. */
+hr_status hr_tls_reload(hr_tls *t, const hr_server_options *o)
+{
+    SSL_CTX *c = SSL_CTX_new(TLS_server_method());
+    hr_status st = c ? load(c, o) : hr_fail(HR_RESOURCE_EXHAUSTED, "TLS");
+    if (st) {
+        SSL_CTX_free(c);
+        return st;
+    }
+    SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION);
+    SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                               SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_mode(c, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_alpn_select_cb(c, choose_protocol, NULL);
+    SSL_CTX_free(t->context);
+    t->context = c;
+    return HR_OK;
+}
+
 hr_status hr_tls_create(const hr_server_options *o, hr_tls **out)
 {
     *out = NULL;
@@ -56,17 +75,11 @@ hr_status hr_tls_create(const hr_server_options *o, hr_tls **out)
                        "is missing",
                        o->ssl_certfile ? "--ssl-keyfile" : "--ssl-certfile");
     hr_tls *t = hr_new0(hr_tls);
-    if (t) t->context = SSL_CTX_new(TLS_server_method());
-    hr_status st = t && t->context ? load(t->context, o) : hr_fail(HR_RESOURCE_EXHAUSTED, "TLS");
+    hr_status st = t ? hr_tls_reload(t, o) : hr_fail(HR_RESOURCE_EXHAUSTED, "TLS");
     if (st) {
         hr_tls_destroy(t);
         return st;
     }
-    SSL_CTX_set_min_proto_version(t->context, TLS1_2_VERSION);
-    SSL_CTX_set_options(t->context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
-                                        SSL_OP_CIPHER_SERVER_PREFERENCE);
-    SSL_CTX_set_mode(t->context, SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_set_alpn_select_cb(t->context, choose_protocol, NULL);
     *out = t;
     return HR_OK;
 }
