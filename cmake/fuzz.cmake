@@ -2,13 +2,17 @@
 # and compiles nothing but the rooms that read what others wrote; every other build links a main that
 # runs the target over files, so that inputs once found stay tests.
 string(FIND "${HR_SANITIZE}" fuzzer HR_FUZZING)
-set(fuzz_rooms headrace_static)
+set(fuzz_rooms headrace_net headrace_static)
 set(fuzz_main ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.c)
 if(NOT HR_FUZZING EQUAL -1)
     set(fuzz_files "")
-    foreach(room base text text/jinja)
+    foreach(room base text text/jinja graph model)
         file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.c)
         list(APPEND fuzz_files ${files})
+    endforeach()
+    # of rooms that do more, the files that read
+    foreach(file server/http server/traceparent bench/report bench/stats cpu/kept cpu/kept_save cpu/pool cpu/isa)
+        list(APPEND fuzz_files ${CMAKE_SOURCE_DIR}/src/${file}.c)
     endforeach()
     add_library(fuzz_rooms STATIC EXCLUDE_FROM_ALL ${fuzz_files})
     target_link_libraries(fuzz_rooms PUBLIC ${HR_LIBS})
@@ -27,4 +31,7 @@ foreach(file ${files})
     endif()
     list(APPEND fuzz_targets ${name})
 endforeach()
+if(NOT HR_HAVE_PJRT) # it needs nothing of PJRT
+    target_sources(fuzz_kept PRIVATE ${CMAKE_SOURCE_DIR}/src/pjrt/cache.c)
+endif()
 add_custom_target(fuzz DEPENDS ${fuzz_targets})

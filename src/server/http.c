@@ -287,6 +287,8 @@ static hr_http_event read_target(hr_http *h)
         path.n = mark;
     }
     if (path.n == 0) path = HR_STR("/");
+    if (path.p[0] != '/' && !hr_str_eq_c(target, "*"))
+        return bad(h, 400, "the path does not begin with '/'");
     size_t at = m->head.n, n = decode_path(&m->head, path);
     if (n == SIZE_MAX) return bad(h, 400, "the path holds a broken percent code");
     m->request.method = (hr_str){ m->head.p, h->method_n };
