@@ -252,6 +252,7 @@ static void set_signals(void)
 {
     struct sigaction forbidden = { .sa_sigaction = on_forbidden_call, .sa_flags = SA_SIGINFO };
     signal(SIGBUS, on_bus_error);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on files is an error of write, as a full disk is */
     sigaction(SIGSYS, &forbidden, NULL);
 }
 
