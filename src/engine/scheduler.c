@@ -24,9 +24,9 @@
  * of the times between tokens then stays below twice their median. While many wait for their first
  * token beside few who are answered, a step's time is theirs in that proportion, up to eight such
  * steps: what is spent on prompts makes each answer wait, what is spent on answers each prompt; and
- * a step that took them all at once would end late for all. Never less than what keeps the matrices
- * busy. */
-enum { PREFILL_LEAST = 16 };
+ * a step that took them all at once would end late for all, also where nobody is answered yet.
+ * Never less than what keeps the matrices busy. */
+enum { PREFILL_LEAST = 16, PREFILL_ALONE = 256 };
 static const double prefill_least_steps = 0.5, prefill_most_steps = 8;
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -315,16 +315,19 @@ static void plan_waiting(planning *p)
     }
 }
 
-/* Tokens that prompts get in a step beside so many answers. */
+/* Tokens that prompts get in a step beside so many answers. With none, one prompt gets all that the
+ * budget has, and so do several until it is known what a step costs. */
 static int64_t prefill_beside(const hr_scheduler *s, int64_t answers)
 {
     int64_t all = s->waiting.n + s->running.n, most = s->options.max_num_seqs;
     if (all > most) all = most;
-    double steps = 2.0 * (double)(all - answers) / (double)answers;
+    int64_t pace = hr_pace_tokens(&s->pace, all);
+    if (!answers && (all < 2 || !pace)) return INT64_MAX;
+    double steps = answers ? 2.0 * (double)(all - answers) / (double)answers : prefill_most_steps;
     if (steps < prefill_least_steps) steps = prefill_least_steps;
     if (steps > prefill_most_steps) steps = prefill_most_steps;
-    int64_t n = (int64_t)((double)hr_pace_tokens(&s->pace, all) * steps);
-    return n < PREFILL_LEAST ? PREFILL_LEAST : n;
+    int64_t n = (int64_t)((double)pace * steps), least = answers ? PREFILL_LEAST : PREFILL_ALONE;
+    return n < least ? least : n;
 }
 
 /* Guesses behind the newest token of a sequence; the last token it may have needs none. */
@@ -367,8 +370,7 @@ void hr_scheduler_plan(hr_scheduler *s, hr_step_plan *plan)
     plan->n_items = plan->n_tokens = plan->n_rows = plan->n_prefill = plan->n_drafts = 0;
     planning p = { .s = s, .plan = plan, .prefill = INT64_MAX };
     plan_running(&p, true);
-    if (plan->n_items && s->options.long_prefill_token_threshold == 0)
-        p.prefill = prefill_beside(s, plan->n_items);
+    if (s->options.long_prefill_token_threshold == 0) p.prefill = prefill_beside(s, plan->n_items);
     plan_running(&p, false);
     for (int64_t i = 0; i < plan->n_items; i++) /* from here on nobody is pushed out */
         publish(s, plan->items[i].seq, plan->items[i].start + plan->items[i].count);

@@ -379,11 +379,10 @@ static void many_prompts_get_the_budget(void **state)
     deinit(&s, &p);
 }
 
-/* A burst beside one answer: its first tokens come soon after one another, and not all at the end.
- */
-static void a_burst_starts_soon(void **state)
+/* A burst, beside one answer or after it: first tokens come soon after one another, and not all at
+ * the end. */
+static void burst(bool beside)
 {
-    (void)state;
     enum { BURST = 15, TOKENS = 128 };
     hr_scheduler s;
     hr_step_plan p;
@@ -394,6 +393,7 @@ static void a_burst_starts_soon(void **state)
         hr_scheduler_plan(&s, &p);
         run(&s, &p);
     }
+    if (!beside) end(&s, answer);
     for (uint64_t i = 0; i < BURST; i++) hr_scheduler_add(&s, q[i] = make(i, TOKENS, 50));
     int64_t prompts = BURST * TOKENS * INT64_C(250000), now = 0, half = 0, all = 0;
     while (!all) {
@@ -407,9 +407,16 @@ static void a_burst_starts_soon(void **state)
     }
     assert_true(half < prompts * 3 / 4);
     assert_true(all < prompts * 2);
-    end(&s, answer);
+    if (beside) end(&s, answer);
     for (int i = 0; i < BURST; i++) end(&s, q[i]);
     deinit(&s, &p);
+}
+
+static void a_burst_starts_soon(void **state)
+{
+    (void)state;
+    burst(true);
+    burst(false);
 }
 
 static void a_threshold_is_kept(void **state)
