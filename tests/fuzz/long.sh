@@ -5,6 +5,7 @@
 set -e
 cd "$(dirname "$0")/../.."
 minutes=${1:-60}
+[ "$minutes" -gt 0 ] || { echo "usage: tests/fuzz/long.sh [MINUTES] [TARGET...]" >&2; exit 2; }
 [ $# -gt 0 ] && shift
 cmake --preset fuzz >/dev/null
 ninja -C build/fuzz fuzz >/dev/null
