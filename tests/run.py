@@ -189,7 +189,7 @@ def lint(totals):
     heading("lint")
     for script in ("check_layers", "check_sizes", "check_headers"):
         check(totals, script, [sys.executable, f"tools/{script}.py"])
-    check(totals, "reference", [sys.executable, "tools/reference.py", "--check"])
+    check(totals, "tools/reference.py --check", [sys.executable, "tools/reference.py", "--check"])
     files = run(["git", "-c", "safe.directory=*", "ls-files", "*.c", "*.h"])[1].split()
     if shutil.which("clang-format"):
         check(totals, "clang-format", ["clang-format", "--dry-run", "--Werror", *files])
