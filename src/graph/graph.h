@@ -116,6 +116,10 @@ hr_value *hr_op_linear(hr_graph *g, hr_value *x, hr_value *w, hr_value *bias, hr
 /* x quantised by hr_op_quantise_rows: (q, scale). */
 hr_value *hr_op_linear_q8(hr_graph *g, hr_value *q, hr_value *scale, hr_value *w, hr_value *bias,
                           hr_dtype dtype);
+/* w [E,N,K]: each row meets the matrix that groups [T] names. `scale` of quantised rows, or NULL.
+ */
+hr_value *hr_op_linear_grouped(hr_graph *g, hr_value *x, hr_value *scale, hr_value *w,
+                               hr_value *groups, hr_dtype dtype);
 hr_value *hr_op_quantise_rows(hr_graph *g, hr_value *x, int32_t group, hr_value **scale);
 hr_value *hr_op_rms_norm(hr_graph *g, hr_value *x, hr_value *w, float eps, float offset);
 hr_value *hr_op_rope(hr_graph *g, hr_value *x, hr_value *positions, hr_value *inv_freq,
@@ -124,6 +128,9 @@ hr_value *hr_op_gated(hr_graph *g, hr_value *gate, hr_value *up, hr_activation a
 hr_value *hr_op_activation(hr_graph *g, hr_value *x, hr_activation act);
 hr_value *hr_op_add(hr_graph *g, hr_value *a, hr_value *b);
 hr_value *hr_op_scale(hr_graph *g, hr_value *x, float scale);
+hr_value *hr_op_mul_rows(hr_graph *g, hr_value *x, hr_value *factor);
+/* The expert of rank n of each row of x [T,E], and its share among the `group` first (0 = all). */
+hr_value *hr_op_route(hr_graph *g, hr_value *x, int32_t n, int32_t group, hr_value **share);
 hr_value *hr_op_softcap(hr_graph *g, hr_value *x, float cap);
 hr_value *hr_op_cast(hr_graph *g, hr_value *x, hr_dtype dtype);
 hr_value *hr_op_kv_write(hr_graph *g, hr_value *cache, hr_value *x, hr_value *slots);

@@ -164,6 +164,25 @@ static void infer_softcap(hr_infer *m)
     infer_elementwise(m);
 }
 
+static void infer_mul_rows(hr_infer *m)
+{
+    const hr_value *x = hr_infer_operand(m, 0, "x", HR_SET_FLOAT, "T*");
+    hr_infer_operand(m, 1, "factor", HR_SET_F32, "T");
+    if (x) hr_infer_result_like(m, 0, x->dtype, x);
+}
+
+static void infer_route(hr_infer *m)
+{
+    int32_t n = m->node->attrs.n, group = m->node->attrs.group;
+    hr_infer_operand(m, 0, "x", HR_SET_F32, "TE");
+    if (m->status) return;
+    int64_t E = m->dim['E'];
+    hr_infer_require(m, n >= 0 && n < E && group >= 0 && group <= E,
+                     "rank %d and a group of %d among %lld", n, group, (long long)E);
+    hr_infer_result(m, 0, HR_DTYPE_I32, "T");
+    hr_infer_result(m, 1, HR_DTYPE_F32, "T");
+}
+
 static void infer_cast(hr_infer *m)
 {
     const hr_value *x = hr_infer_operand(m, 0, "x", HR_SET_FLOAT, "T*");
@@ -339,6 +358,8 @@ static void infer_one(hr_infer *m)
     case HR_OP_mul: infer_binary(m); break;
     case HR_OP_scale: infer_scale(m); break;
     case HR_OP_softcap: infer_softcap(m); break;
+    case HR_OP_mul_rows: infer_mul_rows(m); break;
+    case HR_OP_route: infer_route(m); break;
     case HR_OP_cast: infer_cast(m); break;
     case HR_OP_reshape: infer_reshape(m); break;
     case HR_OP_kv_write: infer_kv_write(m); break;

@@ -75,6 +75,12 @@ hr_value *hr_op_linear_q8(hr_graph *g, hr_value *q, hr_value *scale, hr_value *w
     return NODE(g, HR_OP_linear, &(hr_attrs){ .dtype = dtype }, q, w, bias, NULL, scale);
 }
 
+hr_value *hr_op_linear_grouped(hr_graph *g, hr_value *x, hr_value *scale, hr_value *w,
+                               hr_value *groups, hr_dtype dtype)
+{
+    return NODE(g, HR_OP_linear, &(hr_attrs){ .dtype = dtype }, x, w, NULL, groups, scale);
+}
+
 hr_value *hr_op_quantise_rows(hr_graph *g, hr_value *x, int32_t group, hr_value **scale)
 {
     hr_node *node;
@@ -112,6 +118,20 @@ hr_value *hr_op_add(hr_graph *g, hr_value *a, hr_value *b)
 hr_value *hr_op_scale(hr_graph *g, hr_value *x, float scale)
 {
     return NODE(g, HR_OP_scale, &(hr_attrs){ .scale = scale }, x);
+}
+
+hr_value *hr_op_mul_rows(hr_graph *g, hr_value *x, hr_value *factor)
+{
+    return NODE(g, HR_OP_mul_rows, NULL, x, factor);
+}
+
+hr_value *hr_op_route(hr_graph *g, hr_value *x, int32_t n, int32_t group, hr_value **share)
+{
+    hr_node *node;
+    hr_attrs attrs = { .n = n, .group = group };
+    hr_value *ids = hr_graph_op(g, HR_OP_route, &x, 1, &attrs, &node);
+    *share = ids ? node->out[1] : NULL;
+    return ids;
 }
 
 hr_value *hr_op_softcap(hr_graph *g, hr_value *x, float cap)

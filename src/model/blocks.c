@@ -25,18 +25,32 @@ static int64_t scale_group(const hr_backbone *b, const hr_weight *w)
     return b->opt->rows == HR_ROWS_INT8_32 && hr_format_is_blocks(w->format) ? 32 : 0;
 }
 
+/* x as int8 to b->q8, unless it was the last to be. */
+static void quantise_once(hr_backbone *b, hr_value *x, int64_t group)
+{
+    if (b->quantised == x && b->q8_group == group) return;
+    b->q8 = hr_op_quantise_rows(b->g, x, (int32_t)group, &b->q8_scale);
+    b->quantised = x;
+    b->q8_group = group;
+}
+
 /* One matrix, whole or a slice, by the rows of one device. */
 static hr_value *multiply(hr_backbone *b, hr_value *x, const hr_weight *w, const hr_weight *bias,
                           hr_dtype dtype)
 {
     int64_t group = scale_group(b, w);
     if (!group) return hr_op_linear(b->g, x, weight(b, w), weight(b, bias), dtype);
-    if (b->quantised != x || b->q8_group != group) {
-        b->q8 = hr_op_quantise_rows(b->g, x, (int32_t)group, &b->q8_scale);
-        b->quantised = x;
-        b->q8_group = group;
-    }
+    quantise_once(b, x, group);
     return hr_op_linear_q8(b->g, b->q8, b->q8_scale, weight(b, w), weight(b, bias), dtype);
+}
+
+hr_value *hr_block_grouped(hr_backbone *b, hr_value *x, const hr_weight *w, hr_value *groups,
+                           hr_dtype dtype)
+{
+    bool int8 = scale_group(b, w) != 0;
+    if (int8) quantise_once(b, x, scale_group(b, w));
+    return hr_op_linear_grouped(b->g, int8 ? b->q8 : x, int8 ? b->q8_scale : NULL, weight(b, w),
+                                groups, dtype);
 }
 
 /* A matrix cut by columns meets the device's own columns of x, and the devices' results are summed;
@@ -114,6 +128,7 @@ hr_value *hr_block_attention(hr_backbone *b, hr_value *q, hr_value *k, hr_value 
 hr_value *hr_block_mlp(hr_backbone *b, hr_value *x, const hr_layer *w)
 {
     hr_dtype dtype = b->opt->activation;
+    if (w->router) return hr_block_experts(b, x, w);
     hr_value *gate = hr_block_linear(b, x, w->gate, w->gate_bias, dtype); /* [T,I] */
     hr_value *up = hr_block_linear(b, x, w->up, w->up_bias, dtype);       /* [T,I] */
     hr_value *y = hr_op_gated(b->g, gate, up, b->c->act);
@@ -134,6 +149,7 @@ hr_status hr_block_take_layer(hr_model *m, int64_t l, hr_layer *w)
 {
     const hr_config *c = &m->config;
     int64_t H = c->hidden, I = c->intermediate, D = c->head_dim, N = c->heads, KV = c->kv_heads;
+    bool dense = !hr_config_is_sparse(c, l);
     const tensor_row rows[] = {
         { &w->attn_norm, true, HR_SHAPE(H), "input_layernorm.weight" },
         { &w->q, true, HR_SHAPE(N * D, H), "self_attn.q_proj.weight" },
@@ -150,16 +166,16 @@ hr_status hr_block_take_layer(hr_model *m, int64_t l, hr_layer *w)
         { &w->attn_post_norm, c->post_norms, HR_SHAPE(H), "post_attention_layernorm.weight" },
         { &w->mlp_norm, c->post_norms, HR_SHAPE(H), "pre_feedforward_layernorm.weight" },
         { &w->mlp_post_norm, c->post_norms, HR_SHAPE(H), "post_feedforward_layernorm.weight" },
-        { &w->gate, true, HR_SHAPE(I, H), "mlp.gate_proj.weight" },
-        { &w->up, true, HR_SHAPE(I, H), "mlp.up_proj.weight" },
-        { &w->down, true, HR_SHAPE(H, I), "mlp.down_proj.weight" },
-        { &w->gate_bias, c->mlp_bias, HR_SHAPE(I), "mlp.gate_proj.bias" },
-        { &w->up_bias, c->mlp_bias, HR_SHAPE(I), "mlp.up_proj.bias" },
-        { &w->down_bias, c->mlp_bias, HR_SHAPE(H), "mlp.down_proj.bias" },
+        { &w->gate, dense, HR_SHAPE(I, H), "mlp.gate_proj.weight" },
+        { &w->up, dense, HR_SHAPE(I, H), "mlp.up_proj.weight" },
+        { &w->down, dense, HR_SHAPE(H, I), "mlp.down_proj.weight" },
+        { &w->gate_bias, dense && c->mlp_bias, HR_SHAPE(I), "mlp.gate_proj.bias" },
+        { &w->up_bias, dense && c->mlp_bias, HR_SHAPE(I), "mlp.up_proj.bias" },
+        { &w->down_bias, dense && c->mlp_bias, HR_SHAPE(H), "mlp.down_proj.bias" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].there)
             HR_TRY(hr_model_take(m, rows[i].out, rows[i].shape, "model.layers.%lld.%s",
                                  (long long)l, rows[i].name));
-    return HR_OK;
+    return dense ? HR_OK : hr_experts_take(m, l, w);
 }

@@ -33,6 +33,11 @@ static hr_status read_i64(const hr_json *o, const char *key, hr_need need, int64
     return hr_json_to_i64(v, what, out);
 }
 
+hr_status hr_config_integer(const hr_json *o, const char *key, hr_need need, int64_t *out)
+{
+    return read_i64(o, key, need, out);
+}
+
 hr_status hr_config_number(const hr_json *o, const char *key, float *out)
 {
     char what[96];

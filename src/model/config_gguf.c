@@ -97,11 +97,6 @@ static hr_status read_head_dim(const source *s, hr_config *c)
 static hr_status read_sizes(const source *s, hr_config *c)
 {
     double eps = 0;
-    int64_t experts = 0;
-    HR_TRY(read_i64(s, "expert_count", HR_OPTIONAL, &experts));
-    if (experts > 0)
-        return hr_fail(HR_UNIMPLEMENTED, "%s: a mixture of %" PRId64 " experts is not supported",
-                       s->g->path, experts);
     HR_TRY(read_i64(s, "embedding_length", HR_REQUIRED, &c->hidden));
     HR_TRY(read_i64(s, "block_count", HR_REQUIRED, &c->layers));
     HR_TRY(read_i64(s, "attention.head_count", HR_REQUIRED, &c->heads));
@@ -117,6 +112,23 @@ static hr_status read_sizes(const source *s, hr_config *c)
         return fault(s, "tensor 'token_embd.weight' is missing or not a matrix");
     c->vocab = embed->weight.shape.dim[0];
     return hr_config_check(c, s->g->path);
+}
+
+/* Every layer is a mixture then, and shares are of the chosen. */
+static hr_status read_experts(const source *s, hr_config *c)
+{
+    HR_TRY(read_i64(s, "expert_count", HR_OPTIONAL, &c->experts));
+    if (!c->experts) return HR_OK;
+    if (!s->family->experts)
+        return hr_fail(HR_UNIMPLEMENTED, "%s: a mixture of %" PRId64 " experts is not supported",
+                       s->g->path, c->experts);
+    HR_TRY(read_i64(s, "expert_used_count", HR_REQUIRED, &c->experts_used));
+    c->expert_intermediate = c->intermediate;
+    HR_TRY(read_i64(s, "expert_feed_forward_length", HR_OPTIONAL, &c->expert_intermediate));
+    c->sparse_step = 1;
+    c->expert_norm = true;
+    c->expert_module = "mlp";
+    return hr_experts_check(c);
 }
 
 static hr_status read_window(const source *s, hr_arena *arena, hr_config *c)
@@ -289,6 +301,7 @@ hr_status hr_config_from_gguf(const hr_gguf *g, const hr_checkpoint *checkpoint,
     HR_TRY(read_sizes(&s, c));
     HR_TRY(read_window(&s, arena, c));
     HR_TRY(read_caps(&s, c));
+    HR_TRY(read_experts(&s, c));
     HR_TRY(read_special(&s, c));
     c->tie_word_embeddings = !has_tensor(&s, "lm_head.weight");
     c->attention_bias = has_tensor(&s, "model.layers.0.self_attn.q_proj.bias");

@@ -11,8 +11,8 @@
 #include "model/model_int.h"
 
 static const hr_family *const families[] = {
-    &hr_family_llama, &hr_family_qwen2,  &hr_family_qwen3,
-    &hr_family_phi3,  &hr_family_gemma2, &hr_family_gemma3,
+    &hr_family_llama,     &hr_family_qwen2, &hr_family_mixtral, &hr_family_qwen3,
+    &hr_family_qwen3_moe, &hr_family_phi3,  &hr_family_gemma2,  &hr_family_gemma3,
 };
 #define FAMILIES (sizeof families / sizeof *families)
 
@@ -27,7 +27,7 @@ const hr_family *hr_family_by_architecture(hr_str name)
 const hr_family *hr_family_by_gguf(hr_str name)
 {
     for (size_t i = 0; i < FAMILIES; i++)
-        if (hr_str_eq_c(name, families[i]->gguf)) return families[i];
+        if (families[i]->gguf && hr_str_eq_c(name, families[i]->gguf)) return families[i];
     return NULL;
 }
 
@@ -147,6 +147,8 @@ static void mark_interleaved(hr_model *m)
 
 hr_status hr_family_bind(hr_model *m, const hr_smoothing *smoothing)
 {
+    if (m->quantize && m->config.experts)
+        return hr_fail(HR_UNIMPLEMENTED, "--quantization: a mixture of experts is not supported");
     if (m->family->fused) HR_TRY(hr_fused_split(m));
     if (!m->quantize) HR_TRY(hr_quantized_bind(m));
     HR_TRY(take_all(m));

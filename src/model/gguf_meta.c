@@ -92,12 +92,21 @@ static const name_pair top_names[] = {
 };
 
 static const name_pair layer_names[] = {
-    { "attn_norm", "input_layernorm" },    { "attn_q", "self_attn.q_proj" },
-    { "attn_k", "self_attn.k_proj" },      { "attn_v", "self_attn.v_proj" },
-    { "attn_output", "self_attn.o_proj" }, { "attn_q_norm", "self_attn.q_norm" },
-    { "attn_k_norm", "self_attn.k_norm" }, { "ffn_norm", "post_attention_layernorm" },
-    { "ffn_gate", "mlp.gate_proj" },       { "ffn_up", "mlp.up_proj" },
+    { "attn_norm", "input_layernorm" },
+    { "attn_q", "self_attn.q_proj" },
+    { "attn_k", "self_attn.k_proj" },
+    { "attn_v", "self_attn.v_proj" },
+    { "attn_output", "self_attn.o_proj" },
+    { "attn_q_norm", "self_attn.q_norm" },
+    { "attn_k_norm", "self_attn.k_norm" },
+    { "ffn_norm", "post_attention_layernorm" },
+    { "ffn_gate", "mlp.gate_proj" },
+    { "ffn_up", "mlp.up_proj" },
     { "ffn_down", "mlp.down_proj" },
+    { "ffn_gate_inp", "mlp.gate" },
+    { "ffn_gate_exps", "mlp.experts.gate_proj" },
+    { "ffn_up_exps", "mlp.experts.up_proj" },
+    { "ffn_down_exps", "mlp.experts.down_proj" },
 };
 
 /* Where an architecture means another tensor by a name of a layer. */

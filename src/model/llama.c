@@ -34,10 +34,29 @@ static hr_status configure(hr_config *c, const hr_json *json)
     return hr_config_flag(json, "mlp_bias", &c->mlp_bias);
 }
 
+/* Mixtral (Jiang et al. 2024): the MLP is two of eight, their shares a softmax over the two. */
+static hr_status configure_mixtral(hr_config *c, const hr_json *json)
+{
+    HR_TRY(hr_config_integer(json, "num_local_experts", HR_REQUIRED, &c->experts));
+    HR_TRY(hr_config_integer(json, "num_experts_per_tok", HR_REQUIRED, &c->experts_used));
+    c->expert_intermediate = c->intermediate;
+    c->sparse_step = 1;
+    c->expert_norm = true;
+    c->expert_module = "block_sparse_moe";
+    return hr_experts_check(c);
+}
+
+const hr_family hr_family_mixtral = {
+    .architectures = { "MixtralForCausalLM" },
+    .configure = configure_mixtral,
+    .layer = layer,
+};
+
 const hr_family hr_family_llama = {
     .architectures = { "LlamaForCausalLM", "MistralForCausalLM" },
     .gguf = "llama",
     .gguf_permutes_qk = true,
+    .experts = true, /* Mixtral's files name it, too */
     .configure = configure,
     .layer = layer,
 };

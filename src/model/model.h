@@ -136,6 +136,11 @@ typedef struct hr_config {
     float logit_cap;       /* soft cap of logits, 0 = none */
     const int32_t
         *windows; /* [L] sliding window of each layer, 0 = all keys; NULL = none has one */
+    int64_t experts, experts_used; /* E, and how many a row goes to; 0 = no mixture */
+    int64_t expert_intermediate;   /* I of an expert */
+    int64_t sparse_step;           /* every so many layers one is a mixture, the others dense */
+    bool expert_norm;              /* shares are of the chosen experts, not of all */
+    const char *expert_module;     /* where a folder's files have them: "mlp" */
     bool tie_word_embeddings;
     bool attention_bias; /* on q, k, v */
     bool output_bias;    /* on o */

@@ -21,10 +21,11 @@ typedef struct hr_tensor {
     uint64_t bytes;
     int64_t head_dim; /* > 0: a file's rows alternate between the two halves of each head of this
                          many rows, as GGUF stores llama's q and k; reading puts them back */
-    uint64_t seed;    /* dummy */
-    bool used;        /* a family took it, or said why it is skipped */
-    bool is_part;     /* scales of another, or never read: no weight of its own */
-    bool may_be_left; /* nothing but zeros, which no family need take */
+    const hr_weight **stack; /* [E]: whose rows follow one another in this; NULL = no stack */
+    uint64_t seed;           /* dummy */
+    bool used;               /* a family took it, or said why it is skipped */
+    bool is_part;            /* scales of another, or never read: no weight of its own */
+    bool may_be_left;        /* nothing but zeros, which no family need take */
 } hr_tensor;
 
 /* All tensors of all files of one checkpoint. Lives in the model. */
@@ -134,6 +135,7 @@ hr_status hr_config_from_gguf(const hr_gguf *g, const hr_checkpoint *c, hr_arena
                               hr_config *config, const hr_family **family);
 /* A boolean of config.json; json NULL or the key absent leaves *out alone. */
 hr_status hr_config_flag(const hr_json *json, const char *key, bool *out);
+hr_status hr_config_integer(const hr_json *json, const char *key, hr_need need, int64_t *out);
 /* A number above 0; json NULL or the key absent leaves *out alone. */
 hr_status hr_config_number(const hr_json *json, const char *key, float *out);
 /* Ranges and divisibility, whatever the source; `where` opens the message. */
@@ -168,7 +170,8 @@ typedef struct hr_layer {
     const hr_weight *q_norm, *k_norm;          /* [D] */
     const hr_weight *attn_post_norm;           /* [H] */
     const hr_weight *mlp_norm, *mlp_post_norm; /* [H] */
-    const hr_weight *gate, *up, *down;         /* [I,H] [I,H] [H,I] */
+    const hr_weight *gate, *up, *down;         /* [I,H] [I,H] [H,I]; [E,…] of experts */
+    const hr_weight *router;                   /* [E,H]; NULL = no experts */
     const hr_weight *gate_bias, *up_bias, *down_bias;
 } hr_layer;
 
@@ -241,6 +244,17 @@ hr_value *hr_block_attention(hr_backbone *b, hr_value *q, hr_value *k, hr_value 
 /* down(act(gate(x)) * up(x)) */
 hr_value *hr_block_mlp(hr_backbone *b, hr_value *x, const hr_layer *w);
 
+/* The same of a weight [E,N,K]: each row by the matrix that `groups` [T] names. */
+hr_value *hr_block_grouped(hr_backbone *b, hr_value *x, const hr_weight *w, hr_value *groups,
+                           hr_dtype dtype);
+
+/* experts.c: a mixture in the place of the MLP. The sum over a row's experts of share · expert(x);
+ * hr_block_mlp calls it where the layer has a router. */
+hr_value *hr_block_experts(hr_backbone *b, hr_value *x, const hr_layer *w);
+hr_status hr_experts_take(hr_model *m, int64_t l, hr_layer *w);
+hr_status hr_experts_check(const hr_config *c);
+bool hr_config_is_sparse(const hr_config *c, int64_t layer);
+
 /* What the tensors of a Llama-shaped layer are called; families add theirs. */
 hr_status hr_block_take_layer(hr_model *m, int64_t l, hr_layer *w);
 
@@ -249,6 +263,7 @@ struct hr_family {
     const char *architectures[4]; /* config.json's, NULL-terminated */
     const char *gguf;             /* general.architecture */
     bool gguf_permutes_qk;        /* its GGUF files interleave the rows of q and k */
+    bool experts;                 /* its MLP may be a mixture */
     bool partial_rotary;          /* rope may turn a part of a head's columns */
     bool fused;                   /* its files join q, k and v, and gate and up */
     int window_period;            /* every so many layers one sees all keys though a window is
@@ -261,8 +276,8 @@ struct hr_family {
     hr_value *(*layer)(hr_backbone *b, const hr_layer *w, hr_value *h);
 };
 
-extern const hr_family hr_family_llama, hr_family_qwen2, hr_family_qwen3, hr_family_phi3,
-    hr_family_gemma2, hr_family_gemma3;
+extern const hr_family hr_family_mixtral, hr_family_qwen3_moe, hr_family_llama, hr_family_qwen2,
+    hr_family_qwen3, hr_family_phi3, hr_family_gemma2, hr_family_gemma3;
 const hr_family *hr_family_by_architecture(hr_str name);
 const hr_family *hr_family_by_gguf(hr_str name);
 /* Every name, comma separated, for "supported are …". */

@@ -41,3 +41,31 @@ const hr_family hr_family_qwen3 = {
     .configure = configure,
     .layer = layer,
 };
+
+/* Qwen3 with experts: every MLP, or every few layers' one, is a mixture. */
+static hr_status configure_moe(hr_config *c, const hr_json *json)
+{
+    const hr_json *dense = json ? hr_json_get(json, "mlp_only_layers") : NULL;
+    HR_TRY(configure(c, json));
+    c->expert_module = "mlp";
+    if (!json) return HR_OK; /* what a GGUF file says of experts is known */
+    c->sparse_step = 1;
+    HR_TRY(hr_config_integer(json, "num_experts", HR_REQUIRED, &c->experts));
+    HR_TRY(hr_config_integer(json, "num_experts_per_tok", HR_REQUIRED, &c->experts_used));
+    HR_TRY(hr_config_integer(json, "moe_intermediate_size", HR_REQUIRED, &c->expert_intermediate));
+    HR_TRY(hr_config_integer(json, "decoder_sparse_step", HR_OPTIONAL, &c->sparse_step));
+    HR_TRY(hr_config_flag(json, "norm_topk_prob", &c->expert_norm));
+    if (dense && dense->type != HR_JSON_NULL && (dense->type != HR_JSON_ARRAY || dense->count))
+        return hr_fail(HR_UNIMPLEMENTED,
+                       "config.json: mlp_only_layers that names layers is not supported");
+    return hr_experts_check(c);
+}
+
+const hr_family hr_family_qwen3_moe = {
+    .architectures = { "Qwen3MoeForCausalLM" },
+    .gguf = "qwen3moe",
+    .experts = true,
+    .windows_on_request = true,
+    .configure = configure_moe,
+    .layer = layer,
+};

@@ -102,6 +102,9 @@ static hr_status check(const hr_config *c, int devices)
 {
     if (devices < 1)
         return hr_fail(HR_INVALID_ARGUMENT, "%d devices: it is a number from 1 on", devices);
+    if (devices > 1 && c->experts)
+        return hr_fail(HR_UNIMPLEMENTED, "a mixture of experts cannot be dealt to %d devices",
+                       devices);
     if (c->heads % devices)
         return hr_fail(HR_INVALID_ARGUMENT, "%lld attention heads cannot be dealt to %d devices",
                        (long long)c->heads, devices);

@@ -1,6 +1,8 @@
 /* StableHLO of the backbone's row-wise ops: norms, rope, activations, arithmetic, rows, the cache.
  *
  * One emitter per op, its formula in f32, rounded to the node's dtype once, at the end. */
+#include <math.h>
+
 #include "pjrt/hlo_int.h"
 
 static hr_hlo_value f32_splat(hr_hlo *h, hr_hlo_shape s, double x)
@@ -172,6 +174,55 @@ hr_status hr_hlo_emit_mul(hr_hlo_emit *e)
 {
     hr_hlo_value product = hr_hlo_binary(e->h, "multiply", hr_hlo_f32(e, 0), hr_hlo_f32(e, 1));
     e->out[0] = hr_hlo_round_to(e, product);
+    return HR_OK;
+}
+
+hr_status hr_hlo_emit_mul_rows(hr_hlo_emit *e)
+{
+    hr_hlo_value x = hr_hlo_f32(e, 0);
+    hr_hlo_value by = hr_hlo_along(e->h, e->in[1], x.shape, 0);
+    e->out[0] = hr_hlo_round_to(e, hr_hlo_binary(e->h, "multiply", x, by));
+    return HR_OK;
+}
+
+/* i1 [T]: the row holds neither NaN nor inf. */
+static hr_hlo_value finite_rows(hr_hlo *h, hr_hlo_value x)
+{
+    hr_hlo_value zero = hr_hlo_binary(h, "subtract", x, x);
+    zero = hr_hlo_compare(h, "EQ", zero, hr_hlo_splat_f(h, x.shape, 0));
+    hr_hlo_value all = hr_hlo_reduce(h, "minimum", hr_hlo_convert(h, zero, HR_HLO_I32), 1);
+    return hr_hlo_compare_i(h, "EQ", all, 1);
+}
+
+/* Rank after rank: the largest number that is left, and the lowest id that has it; then it is gone.
+ */
+hr_status hr_hlo_emit_route(hr_hlo_emit *e)
+{
+    hr_hlo *h = e->h;
+    const hr_attrs *at = &e->node->attrs;
+    hr_hlo_value x = e->in[0], left = x, id = hr_hlo_iota(h, hr_hlo_retype(x.shape, HR_HLO_I32), 1),
+                 first = { 0 };
+    hr_hlo_value chosen = { 0 }, share = { 0 }, sum = { 0 };
+    for (int32_t rank = 0; rank <= at->n || rank < at->group; rank++) {
+        hr_hlo_value most = hr_hlo_reduce(h, "maximum", left, 1);
+        hr_hlo_value has = hr_hlo_compare(h, "EQ", left, hr_hlo_along(h, most, x.shape, 0));
+        hr_hlo_value best = hr_hlo_select(h, has, id, hr_hlo_splat_i(h, id.shape, INT32_MAX));
+        best = hr_hlo_reduce(h, "minimum", best, 1);
+        hr_hlo_value gone = hr_hlo_compare(h, "EQ", id, hr_hlo_along(h, best, id.shape, 0));
+        left = hr_hlo_select(h, gone, hr_hlo_splat_f(h, x.shape, (double)-INFINITY), left);
+        if (rank == 0) first = most;
+        hr_hlo_value p = hr_hlo_unary(h, "exponential", hr_hlo_binary(h, "subtract", most, first));
+        if (rank == at->n) chosen = best, share = p;
+        if (rank < at->group) sum = rank ? hr_hlo_binary(h, "add", sum, p) : p;
+    }
+    if (!at->group) {
+        hr_hlo_value apart = hr_hlo_binary(h, "subtract", x, hr_hlo_along(h, first, x.shape, 0));
+        sum = hr_hlo_reduce(h, "add", hr_hlo_unary(h, "exponential", apart), 1);
+    }
+    hr_hlo_value fine = finite_rows(h, x);
+    share = hr_hlo_binary(h, "divide", share, sum);
+    e->out[0] = hr_hlo_select(h, fine, chosen, hr_hlo_splat_i(h, chosen.shape, -1));
+    e->out[1] = hr_hlo_select(h, fine, share, hr_hlo_splat_f(h, share.shape, (double)NAN));
     return HR_OK;
 }
 

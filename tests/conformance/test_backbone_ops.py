@@ -435,6 +435,37 @@ def test_all_reduce_of_one_device(runner, rng, dtype, out):
         assert np.array_equal(decode(got[:5], out), y[:5])
 
 
+@every_leg
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_mul_rows_is_exact(runner, rng, dtype):
+    x, x64 = tensor(rng, (6, 3, 37), dtype)
+    by = rng.normal(size=6).astype(np.float32)
+    (got,) = runner.run("mul_rows", [Input(x, dtype, "tokens"), Input(by, live="tokens")],
+                        live={"tokens": 5})
+    y = (x64.astype(np.float32) * by[:, None, None])  # one float32 product
+    assert np.array_equal(decode(got[:5], dtype), rounded(y, dtype)[:5]) and not got[5:].any()
+
+
+@every_leg
+@pytest.mark.parametrize("E,n,group", [(1, 0, 0), (8, 0, 2), (8, 1, 2), (8, 7, 0), (40, 3, 4), (129, 5, 3)])
+def test_route(runner, rng, E, n, group):
+    """The n-th largest, and its share: a stable sort and a softmax of the largest."""
+    x = rng.normal(size=(7, E)).astype(np.float32) * 4
+    x[1] = np.round(x[1])  # ties
+    x[2] = 3
+    x[3, E // 2], x[4, 0] = np.nan, np.inf
+    ids, share = runner.run("route", [Input(x, live="tokens")], {"n": n, "group": group},
+                            {"tokens": 6})
+    for t in (0, 1, 2, 5):
+        order = np.argsort(-x[t].astype(np.float64), kind="stable")
+        e = np.exp(x[t].astype(np.float64) - x[t].max())
+        y = e[order[n]] / e[order[:group or E]].sum()
+        noise = (4 * np.abs(x[t]).max() + E + 8) * y
+        assert ids[t] == order[n]
+        close(runner, share[t:t + 1], np.array([y]), noise, "f32")
+    assert list(ids[[3, 4, 6]]) == [-1, -1, 0] and np.isnan(share[3:5]).all()
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("n", [0, 1, 36, 37])
 def test_all_gather_of_one_device(runner, rng, dtype, n):

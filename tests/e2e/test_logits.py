@@ -96,7 +96,8 @@ def test_gguf_8_bit_activations(files, kind, device):
     assert rms(ours - truth) <= 0.25 * rms(plain - truth), (rms(ours - truth), rms(plain - truth))
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "phi3", "phi4_mini", "gemma2", "gemma3"])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "phi3", "phi4_mini", "gemma2", "gemma3",
+                                    "qwen3_moe", "mixtral"])
 @pytest.mark.parametrize("kind", ["F32", "Q8_0", "Q4_K"])
 def test_gguf_families(files, family, kind):
     compare(*files("gguf_file", family, kind), DEVICES[-1], "float")

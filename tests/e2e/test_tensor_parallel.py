@@ -142,6 +142,11 @@ def test_heads_that_do_not_fit(tmp_path):
         assert r.returncode == 1 and says in r.stderr, r.stderr
 
 
+def test_experts_are_not_dealt_out(files):  # noqa: F811
+    r = headrace("plan", files("hf", "mixtral")[0], "--device", plugins.device("pjrt"), *split(2))
+    assert r.returncode == 1 and "mixture of experts cannot be dealt to 2 devices" in r.stderr, r.stderr
+
+
 def test_smollm2(smollm2):
     """9 heads over 3: three devices give the text of the native backend."""
     def texts(*where):

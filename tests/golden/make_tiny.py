@@ -56,6 +56,14 @@ FAMILIES = {
                "attn_logit_softcapping": None, "final_logit_softcapping": None,
                "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
                "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    # four of nine, shares of all; every second layer is dense
+    "qwen3_moe": {**BASE, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+                  "head_dim": 64, "num_experts": 9, "num_experts_per_tok": 4,
+                  "moe_intermediate_size": 256, "norm_topk_prob": False, "decoder_sparse_step": 2,
+                  "mlp_only_layers": []},
+    "mixtral": {**BASE, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
+                "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 256,
+                "sliding_window": None},
     "qwen3": {**BASE, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 64,
               "rope_theta": 1000000.0, "attention_bias": False, "use_sliding_window": False},
 }
@@ -86,18 +94,34 @@ def shapes(c):
                    "self_attn.v_proj": (kv, h), "self_attn.o_proj": (h, n),
                    "mlp.gate_proj": (i, h), "mlp.up_proj": (i, h), "mlp.down_proj": (h, i)}
         for name, shape in (fused if c["model_type"] == "phi3" else linears).items():
+            if "mlp" in name and expert_shapes(c, p):
+                continue
             out[p + name + ".weight"] = shape
             biased = qkv_bias if name[10:11] in "qkv" and "attn" in name else (
                 c.get("attention_bias") if "o_proj" in name else c.get("mlp_bias"))
             if biased:
                 out[p + name + ".bias"] = shape[:1]
+        out.update(expert_shapes(c, p))
         out[p + "input_layernorm.weight"] = out[p + "post_attention_layernorm.weight"] = (h,)
         if "gemma" in c["model_type"]:
             for when in "pre", "post":
                 out[f"{p}{when}_feedforward_layernorm.weight"] = (h,)
-        if c["model_type"] in ("qwen3", "gemma3_text"):
+        if c["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
             out[p + "self_attn.q_norm.weight"] = out[p + "self_attn.k_norm.weight"] = (d,)
     return out
+
+
+def expert_shapes(c, p):
+    """{name: shape} of a layer's mixture; {} where the layer at prefix `p` has none."""
+    h, experts = c["hidden_size"], c.get("num_experts") or c.get("num_local_experts")
+    if not experts or (int(p.split(".")[2]) + 1) % c.get("decoder_sparse_step", 1):
+        return {}
+    where, i = p + "mlp.", c.get("moe_intermediate_size", c["intermediate_size"])
+    names = {"gate_proj": (i, h), "up_proj": (i, h), "down_proj": (h, i)}
+    if c["model_type"] == "mixtral":
+        where, names = p + "block_sparse_moe.", {"w1": (i, h), "w3": (i, h), "w2": (h, i)}
+    return {where + "gate.weight": (experts, h), **{
+        f"{where}experts.{e}.{n}.weight": s for e in range(experts) for n, s in names.items()}}
 
 
 def random_tensors(c, seed=3):
@@ -388,7 +412,8 @@ NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.
          "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
          "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
          "post_attention_layernorm": "ffn_norm", "self_attn.q_norm": "attn_q_norm",
-         "self_attn.k_norm": "attn_k_norm"}
+         "self_attn.k_norm": "attn_k_norm", "mlp.gate": "ffn_gate_inp",
+         "block_sparse_moe.gate": "ffn_gate_inp"}
 OWN_NAMES = {"phi3": {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
              "gemma": {"post_attention_layernorm": "post_attention_norm",
                        "pre_feedforward_layernorm": "ffn_norm",
@@ -404,6 +429,13 @@ def gguf_name(name, arch="llama"):
     stem, kind = rest.rsplit(".", 1)
     names = {**NAMES, **OWN_NAMES.get(arch.rstrip("23"), {}), **OWN_NAMES.get(arch, {})}
     return f"blk.{layer}.{names[stem]}.{kind}"
+
+
+def expert_name(name):
+    """The tensor that holds the matrices of all experts."""
+    what = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down",
+            "w2": "down"}[name.split(".")[-2]]
+    return f"blk.{name.split('.')[2]}.ffn_{what}_exps.weight"
 
 
 def k_blocks(rng, shape, kind):
@@ -435,6 +467,12 @@ def gguf_extras(w, c):
     if c.get("attn_logit_softcapping"):
         w.add_attn_logit_softcapping(c["attn_logit_softcapping"])
         w.add_final_logit_softcapping(c["final_logit_softcapping"])
+    experts = c.get("num_experts") or c.get("num_local_experts")
+    if experts:
+        w.add_expert_count(experts)
+        w.add_expert_used_count(c["num_experts_per_tok"])
+    if "moe_intermediate_size" in c:
+        w.add_expert_feed_forward_length(c["moe_intermediate_size"])
     scaling = c.get("rope_scaling") or {}
     if scaling.get("rope_type") == "linear":
         w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -451,11 +489,13 @@ def gguf_extras(w, c):
 def gguf_file(path, family, kind):
     """A GGUF file whose matrices are all of one type; returns configuration and its numbers."""
     c = FAMILIES[family]
-    arch = {"mistral": "llama", "gemma3_text": "gemma3"}.get(c["model_type"], c["model_type"])
+    arch = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3", "qwen3_moe": "qwen3moe"}.get(c["model_type"], c["model_type"])
     w = gguf.GGUFWriter(path, arch)
     d = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
     if "gemma" in arch:  # there is no key for it
         c = {**c, "query_pre_attn_scalar": d}
+    if "num_experts" in c:  # nor for these
+        c = {**c, "norm_topk_prob": True, "decoder_sparse_step": 1}
     gguf_extras(w, c)
     w.add_context_length(c["max_position_embeddings"])
     w.add_embedding_length(c["hidden_size"])
@@ -477,7 +517,7 @@ def gguf_file(path, family, kind):
     w.add_bos_token_id(c["bos_token_id"])
     w.add_eos_token_id(c["eos_token_id"])
     rng = np.random.default_rng(5)
-    held = {}
+    held, stacks = {}, {}
     for name, x in random_tensors(c).items():
         heads = c["num_attention_heads"] if "q_proj" in name else c["num_key_value_heads"]
         swap = arch == "llama" and ("q_proj" in name or "k_proj" in name)
@@ -490,9 +530,14 @@ def gguf_file(path, family, kind):
         t = gguf.GGMLQuantizationType[kind]
         x = permuted(x, heads) if swap else x
         raw = k_blocks(rng, x.shape, kind) if kind in K_BLOCKS else gguf.quants.quantize(x, t)
-        w.add_tensor(gguf_name(name, arch), raw, raw_dtype=t)
         numbers = gguf.quants.dequantize(raw, t).reshape(x.shape).astype(np.float32)
+        if ".experts." in name:
+            stacks.setdefault(expert_name(name), []).append(raw)
+        else:
+            w.add_tensor(gguf_name(name, arch), raw, raw_dtype=t)
         held[name] = unpermuted(numbers, heads) if swap else numbers
+    for name, raw in stacks.items():
+        w.add_tensor(name, np.stack(raw), raw_dtype=gguf.GGMLQuantizationType[kind])
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

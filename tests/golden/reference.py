@@ -161,7 +161,27 @@ class Model:
             return x * (1 + np.tanh(inner)) / 2
         return x / (1 + np.exp(-x))
 
+    def experts(self, x, where, names):
+        """Each row's best experts, weighted by a softmax over all, or over those."""
+        gate, up, down = names
+        scores = self.linear(x, where + "gate")
+        e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        out = np.zeros_like(x)
+        for t in range(len(x)):
+            best = np.argsort(-scores[t], kind="stable")[:self.c["num_experts_per_tok"]]
+            whole = e[t, best].sum() if self.c.get("norm_topk_prob", True) else e[t].sum()
+            for i in best:
+                p, row = f"{where}experts.{i}.", x[t:t + 1]
+                y = self.given(self.act(self.linear(row, p + gate))) * self.linear(row, p + up)
+                y = self.given(self.linear(self.given(y), p + down) * (e[t, i] / whole))
+                out[t] = self.given(out[t] + y[0])
+        return out
+
     def mlp(self, x, p):
+        if p + "block_sparse_moe.gate.weight" in self.w:
+            return self.experts(x, p + "block_sparse_moe.", ("w1", "w3", "w2"))
+        if p + "mlp.gate.weight" in self.w:
+            return self.experts(x, p + "mlp.", ("gate_proj", "up_proj", "down_proj"))
         i = self.c["intermediate_size"]
         gate, up = self.parts(x, p + "mlp.gate_up_proj", {"gate_proj": i, "up_proj": i})
         return self.linear(self.given(self.given(self.act(gate)) * up), p + "mlp.down_proj")

@@ -214,6 +214,30 @@ static void gemma3_rope_spellings(void **state)
             "sliding_attention");
 }
 
+#define MOE "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"num_experts\":8,"
+
+static void mixtures_of_experts(void **state)
+{
+    (void)state;
+    hr_config c = good(MOE "\"num_experts_per_tok\":2,\"moe_intermediate_size\":48,"
+                           "\"decoder_sparse_step\":2,\"mlp_only_layers\":[]}");
+    assert_int_equal(c.expert_intermediate, 48);
+    assert_false(c.expert_norm || hr_config_is_sparse(&c, 0));
+    assert_true(hr_config_is_sparse(&c, 1));
+    c = good("{\"architectures\":[\"MixtralForCausalLM\"],\"num_local_experts\":8,"
+             "\"num_experts_per_tok\":2}");
+    assert_int_equal(c.expert_intermediate, 96);
+    assert_true(c.expert_norm && hr_config_is_sparse(&c, 0));
+    refuses(MOE "\"num_experts_per_tok\":2}", "moe_intermediate_size is missing");
+    refuses(MOE "\"num_experts_per_tok\":9,\"moe_intermediate_size\":48}", "9 of 8 experts");
+    refuses(MOE "\"num_experts_per_tok\":2,\"moe_intermediate_size\":48,"
+                "\"decoder_sparse_step\":0}",
+            "every layer of 0");
+    refuses(MOE "\"num_experts_per_tok\":2,\"moe_intermediate_size\":48,"
+                "\"mlp_only_layers\":[1]}",
+            "mlp_only_layers");
+}
+
 static void refuses_what_it_cannot_honour(void **state)
 {
     (void)state;
@@ -401,6 +425,7 @@ int main(void)
         cmocka_unit_test(windows_by_layer),
         cmocka_unit_test(phi3_keys),
         cmocka_unit_test(gemma_keys),
+        cmocka_unit_test(mixtures_of_experts),
         cmocka_unit_test(gemma3_rope_spellings),
         cmocka_unit_test(refuses_what_it_cannot_honour),
         cmocka_unit_test(rope_tables_equal_numpy),

@@ -588,6 +588,17 @@ static void more_scores(gguf_file *f)
 static void more_experts(gguf_file *f)
 {
     gguf_u32(f, "llama.expert_count", 8);
+    gguf_u32(f, "qwen2.expert_count", 8);
+}
+static void too_few_experts(gguf_file *f)
+{
+    more_experts(f);
+    gguf_u32(f, "llama.expert_used_count", 9);
+}
+static void no_router(gguf_file *f)
+{
+    more_experts(f);
+    gguf_u32(f, "llama.expert_used_count", 2);
 }
 static void more_key_length(gguf_file *f)
 {
@@ -607,7 +618,10 @@ static void refuses_bad_gguf_models(void **state)
     refuses_gguf(more_nul, "llama", "tokenizer.ggml.tokens': holds a string with a NUL");
     refuses_gguf(more_tokens, "llama", "129 tokens, but token_embd.weight has 128 rows");
     refuses_gguf(more_scores, "llama", "tokenizer.ggml.scores': not as many");
-    refuses_gguf(more_experts, "llama", "a mixture of 8 experts");
+    refuses_gguf(more_experts, "qwen2", "a mixture of 8 experts");
+    refuses_gguf(more_experts, "llama", "'llama.expert_used_count' is missing");
+    refuses_gguf(too_few_experts, "llama", "9 of 8 experts");
+    refuses_gguf(no_router, "llama", "tensor 'blk.0.ffn_gate_inp.weight' is missing");
     refuses_gguf(more_key_length, "llama", "rope over 16 of 32 columns");
 }
 
