@@ -158,6 +158,18 @@ def resident(server):
     return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1])
 
 
+def kept(server):
+    """What is resident once nothing is at work any more: large bodies whose clients have gone are
+    read to their end on the JSON thread, which takes up to a second."""
+    last, now = None, resident(server)
+    for _ in range(10):
+        if now == last:
+            break
+        time.sleep(0.5)
+        last, now = now, resident(server)
+    return now
+
+
 def descriptors(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
@@ -189,7 +201,7 @@ def test_soak(server):
     for phase in range(3):
         counts = soak(server, SECONDS / 3, seed + phase)
         n += sum(counts.values())
-        memory.append(resident(server))
+        memory.append(kept(server))
         print(counts, f"{memory[-1] / 1024:.1f} MiB resident")
     assert health_time(server) < 0.1
     for _ in range(100):  # lingering ones have their two seconds
@@ -199,5 +211,7 @@ def test_soak(server):
     assert descriptors(server) <= before + 2
     assert n > 100
     if "HEADRACE_SANITIZED" not in os.environ:
-        # the first phase touches the KV cache and the allocator's arenas for the first time
-        assert memory[-1] < memory[1] * 1.1 + 20_000, memory
+        # The first phase touches the KV cache and the allocator's arenas for the first time; what
+        # these keep of large bodies moves by 40 MB. One large body lost in ten would be over this,
+        # small ones are LeakSanitizer's.
+        assert memory[-1] < max(memory[:2]) + 60_000, memory
