@@ -111,12 +111,21 @@ class Bits:
         if isinstance(a, dict) and isinstance(b, dict):
             if a.get("token_ids") != b.get("token_ids") and a.get("logprobs"):
                 return self.parted(a, b)
-            return a.keys() == b.keys() and all(self.near(a[k], b[k]) for k in a)
+            return a.keys() == b.keys() and all(
+                (self.ranked if k == "top" else self.near)(a[k], b[k]) for k in a)
         if isinstance(a, list) and isinstance(b, list):
             return len(a) == len(b) and all(map(self.near, a, b))
         if isinstance(a, float) and isinstance(b, float):
             return abs(a - b) <= self.NOISE
         return a == b
+
+    def ranked(self, a, b):
+        """The likeliest tokens: at every rank as likely; another token only where it is that near."""
+        if not self.near([t["logprob"] for t in a], [t["logprob"] for t in b]):
+            return False
+        there = {t["token_id"]: t["logprob"] for t in b}
+        return all(abs(t["logprob"] - there.get(t["token_id"], b[-1]["logprob"])) <= self.NOISE
+                   for t in a)
 
     def parted(self, a, b):
         """Two choices alike up to the first token that is another, which is nearly as likely."""

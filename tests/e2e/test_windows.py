@@ -4,11 +4,13 @@ has left the window, and from a cache of int8."""
 import json
 
 import pytest
-from conftest import STEPS, Bits, generate, headrace
+from conftest import DEVICE, STEPS, Bits, generate, headrace
 
 import make_tiny
 
-WANT = ["--seed", 7, "--temperature", 0.9, "--logprobs", 4, "--prompt-logprobs", 3, "--max-tokens", 30,
+# A plugin's last bits differ from bucket to bucket: of two greedy tokens it can be told that they were
+# as likely, of two drawn ones it cannot.
+WANT = ["--seed", 7, "--temperature", 0 if DEVICE else 0.9, "--logprobs", 4, "--prompt-logprobs", 3, "--max-tokens", 30,
         "--max-num-seqs", 16, "--max-model-len", 256, *STEPS]
 STEM = "".join(chr(97 + i * i % 26) for i in range(90))
 TEXTS = [STEM[: 11 * n] + "xyz" * (n % 3) for n in range(9)] + [STEM, STEM + "end"]
