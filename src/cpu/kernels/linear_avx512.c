@@ -15,14 +15,6 @@ ALWAYS int32_t four_bytes(const int8_t *p)
     return v;
 }
 
-/* Not the intrinsic: with it gcc 12 copies each sum to another register and back, a third of the
- * time of a tile. */
-ALWAYS cols_i dot(cols_i sum, code_quad u, cols_i x)
-{
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(x));
-    return sum;
-}
-
 ALWAYS void dot_half(hr_pack_form form, const uint8_t *const *group, int half, const int8_t *x,
                      int64_t stride, int R, int P, cols_i *acc)
 {
@@ -31,7 +23,8 @@ ALWAYS void dot_half(hr_pack_form form, const uint8_t *const *group, int half, c
         for (int p = 0; p < P; p++) u[p] = codes_load(form, group[p], q);
         for (int r = 0; r < R; r++) {
             cols_i four = _mm512_set1_epi32(four_bytes(x + r * stride + q * 4));
-            for (int p = 0; p < P; p++) acc[r * P + p] = dot(acc[r * P + p], u[p], four);
+            for (int p = 0; p < P; p++)
+                acc[r * P + p] = _mm512_dpbusd_epi32(acc[r * P + p], u[p], four);
         }
     }
 }
