@@ -23,10 +23,13 @@
  *   I8C              once, at the end of the panel: f32[16]
  *
  * The declared form. With int8 rows (x, one f32 scale xs per 32 k or per row) every path, for any
- * number of rows, computes for each column, over groups in ascending k: i = Σ (u - zero) · x, an
- * exact integer; s = Σ x, likewise Q8_0 Q4_0 Q5_0   t = d · float(i) Q4_1 Q5_1        t = fma(d,
- * float(i), m · float(s)) Q4_K Q5_K        t = fma(d, float(sc · i), -dmin · float(mn · s)) Q6_K t
- * = d · float(sc0 · i0 + sc1 · i1) I4G              t = d · float(i - zero · s), an exact integer
+ * number of rows, computes for each column, over groups in ascending k:
+ *     i = Σ (u - zero) · x, an exact integer; s = Σ x, likewise
+ *     Q8_0 Q4_0 Q5_0   t = d · float(i)
+ *     Q4_1 Q5_1        t = fma(d, float(i), m · float(s))
+ *     Q4_K Q5_K        t = fma(d, float(sc · i), -dmin · float(mn · s))
+ *     Q6_K             t = d · float(sc0 · i0 + sc1 · i1)
+ *     I4G              t = d · float(i - zero · s), an exact integer
  *     acc = fma(xs, t, acc)
  * I8C with one scale per row: (float(i) · xs) · scale. These are therefore equal to the bit on
  * every instruction set. With float rows, per block of 32 k in ascending order:
