@@ -145,7 +145,7 @@ static void mark_interleaved(hr_model *m)
     }
 }
 
-hr_status hr_family_bind(hr_model *m, const hr_smoothing *smoothing)
+hr_status hr_family_bind(hr_model *m)
 {
     if (m->quantize && m->config.experts)
         return hr_fail(HR_UNIMPLEMENTED, "--quantization: a mixture of experts is not supported");
@@ -155,8 +155,7 @@ hr_status hr_family_bind(hr_model *m, const hr_smoothing *smoothing)
     HR_TRY(refuse_unused(m));
     /* after take_all: its shapes say that whole heads are there */
     if (m->gguf.path && m->family->gguf_permutes_qk) mark_interleaved(m);
-    if (m->quantize && (!m->dummy || hr_quantize_of_dummies(m)))
-        HR_TRY(hr_quantize_bind(m, smoothing));
+    if (m->quantize && (!m->dummy || hr_quantize_of_dummies(m))) HR_TRY(hr_quantize_bind(m));
     m->weights = hr_arena_array(&m->arena, m->checkpoint.n, sizeof *m->weights);
     if (!m->weights) return hr_fail(HR_RESOURCE_EXHAUSTED, "list of weights");
     for (size_t i = 0; i < m->checkpoint.n; i++) {

@@ -43,7 +43,7 @@ static hr_status load(hr_model *m, const char *path, const hr_model_options *o)
     if (o->override_generation.n)
         HR_TRY(hr_config_override_generation(o->override_generation, &m->config));
     if (o->quantize) HR_TRY(hr_quantize_plan(m, o));
-    HR_TRY(hr_family_bind(m, o->smoothing));
+    HR_TRY(hr_family_bind(m));
     hr_status st = hr_model_shard(m, o->devices ? o->devices : 1);
     return st ? hr_fail_prefix(st, "%s", path) : HR_OK;
 }

@@ -30,16 +30,6 @@ typedef enum hr_quantize {
 #define HR_QUANTIZE_NAMES "w8a8, w4a8, q8_0 or q4_0"
 bool hr_quantize_parse(const char *name, hr_quantize *out);
 
-/* Factors, powers of two, by which columns are multiplied before they are rounded, layer by layer;
- * what they multiply with is divided by them, so that only rounding sees them (SmoothQuant, Xiao et
- * al. 2022). Borrowed until the model is gone. */
-typedef struct hr_smoothing {
-    const float *attn; /* [L,H] of q, k and v; the norm before them is divided */
-    const float *o;    /* [L,KV*D] of o, a key/value head's for all heads that share it; v is */
-    const float *mlp;  /* [L,H] of gate and up; the norm is */
-    const float *down; /* [L,I] of down; up is */
-} hr_smoothing;
-
 typedef struct hr_model_options {
     hr_load_format load_format;
     hr_quantize quantize;
@@ -48,7 +38,6 @@ typedef struct hr_model_options {
     size_t n_ignore;
     int64_t group_columns; /* W4A8: columns that share a scale; 0 = the most of 128, 64 and 32 that
                               every row is whole ones of */
-    const hr_smoothing *smoothing; /* with quantize; NULL = none */
     uint64_t dummy_seed;
     bool ignore_generation_defaults; /* no sampling defaults from generation_config.json */
     bool greedy;                     /* none of them that changes which token is chosen */

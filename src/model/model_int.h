@@ -210,7 +210,7 @@ hr_status hr_model_take(hr_model *m, const hr_weight **out, hr_shape shape, cons
 hr_status hr_fused_split(hr_model *m);
 
 /* Takes all tensors of m->family and refuses what is left over. */
-hr_status hr_family_bind(hr_model *m, const hr_smoothing *smoothing);
+hr_status hr_family_bind(hr_model *m);
 
 /* shard.c: after binding, the model becomes one device's part of it. Refuses counts that cannot be
  * dealt out. */

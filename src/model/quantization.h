@@ -64,7 +64,7 @@ bool hr_int4_format(int64_t columns, int64_t K, hr_format *out);
 /* The caller's wish as a quantization_config; refused where the checkpoint has one. */
 hr_status hr_quantize_plan(hr_model *m, const hr_model_options *o);
 /* After the family has its tensors: those that the plan names are quantised as they are read. */
-hr_status hr_quantize_bind(hr_model *m, const hr_smoothing *s);
+hr_status hr_quantize_bind(hr_model *m);
 /* Whether that goes for dummy weights too. */
 bool hr_quantize_of_dummies(const hr_model *m);
 

@@ -2,10 +2,8 @@
  * number for number, and nobody behind read_rows can tell.
  *
  * Runs on the thread that loads, after a family has taken its tensors; reading runs on the threads
- * that pack. A view stands between a weight and the file's numbers: it may multiply columns and
- * rows by powers of two first (smoothing: nothing is lost, and what a layer computes is the same),
- * and then rounds rows into another format (encode.c). */
-#include "base/half.h"
+ * that pack. A view stands between a weight and the file's numbers, and rounds rows into another
+ * format (encode.c). */
 #include "model/encode.h"
 #include "model/model_int.h"
 
@@ -14,9 +12,6 @@ enum { ROWS_AT_ONCE = 64 };
 /* A weight as the file has it, behind the one that the model shows. */
 typedef struct view {
     hr_weight original, scale;
-    const float *columns, *rows; /* [K] and [N] factors; NULL = none */
-    int64_t columns_per_head;    /* of `columns` and `rows` when these are per key/value head … */
-    int64_t heads_per_group;     /* … that this many query heads share; 0 = plain */
 } view;
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -24,26 +19,6 @@ typedef struct view {
 static int64_t row_length(const hr_weight *w)
 {
     return w->shape.dim[w->shape.rank - 1];
-}
-
-/* Column k of o belongs to a query head; its factor is that of the head whose values it reads. */
-static int64_t factor_at(const view *v, int64_t k)
-{
-    if (!v->heads_per_group) return k;
-    int64_t head = k / v->columns_per_head;
-    return head / v->heads_per_group * v->columns_per_head + k % v->columns_per_head;
-}
-
-static void smooth(const view *v, int64_t n, int64_t K, float *row)
-{
-    for (int64_t k = 0; v->columns && k < K; k++) row[k] *= v->columns[factor_at(v, k)];
-    for (int64_t k = 0; v->rows && k < K; k++) row[k] *= v->rows[n];
-}
-
-/* A vector is one row to a reader, and its numbers are the rows that factors speak of. */
-static void smooth_vector(const view *v, float *x, int64_t n)
-{
-    for (int64_t i = 0; v->rows && i < n; i++) x[i] *= v->rows[i];
 }
 
 typedef struct rows {
@@ -65,16 +40,13 @@ static void rows_deinit(rows *r)
     hr_free(r->f32);
 }
 
-/* Rows [first, first + count) of the file as f32, smoothed. */
+/* Rows [first, first + count) of the file as f32. */
 static hr_status read_floats(const view *v, int64_t first, int64_t count, rows *r)
 {
     const hr_weight *w = &v->original;
-    int64_t K = row_length(w), n = count * K;
+    int64_t n = count * row_length(w);
     HR_TRY(w->read_rows(w, first, count, r->raw));
     hr_format_dequantise(w->format, r->raw, n / hr_format_block(w->format), r->f32);
-    if (w->shape.rank == 1) smooth_vector(v, r->f32, n);
-    else
-        for (int64_t i = 0; i < count; i++) smooth(v, first + i, K, r->f32 + i * K);
     return HR_OK;
 }
 
@@ -135,96 +107,18 @@ static hr_status read_scale(const hr_weight *w, int64_t first, int64_t count, vo
 
 bool hr_quantize_is(const hr_weight *w)
 {
-    return w->read_rows == read_view && w->format != ((const view *)w->source)->original.format;
+    return w->read_rows == read_view;
 }
 
 hr_format hr_quantize_stored(const hr_weight *w)
 {
-    return w->read_rows == read_view ? ((const view *)w->source)->original.format : w->format;
+    return hr_quantize_is(w) ? ((const view *)w->source)->original.format : w->format;
 }
 
 hr_status hr_quantize_read(const hr_weight *w, int64_t first, int64_t count, float *old, void *raw,
                            float *scale)
 {
     return read_all(w, first, count, (wanted){ old, raw, scale });
-}
-
-/* ---- views ---------------------------------------------------------------------------------- */
-
-/* The view of a weight of this model, made at the first call. */
-static hr_status view_of(hr_model *m, const hr_weight *shown, view **out)
-{
-    hr_weight *w = (hr_weight *)(uintptr_t)shown; /* the model's own, in its arena */
-    if (w->read_rows == read_view) {
-        *out = (view *)(uintptr_t)w->source;
-        return HR_OK;
-    }
-    *out = hr_arena_new(&m->arena, view);
-    if (!*out) return hr_fail(HR_RESOURCE_EXHAUSTED, "%s: its view", w->name);
-    **out = (view){ .original = *w };
-    w->read_rows = read_view;
-    w->source = *out;
-    return HR_OK;
-}
-
-/* ---- smoothing ------------------------------------------------------------------------------- */
-
-/* 1 / x of n powers of two. */
-static hr_status inverse_of(hr_model *m, const float *x, int64_t n, const float **out)
-{
-    float *y = hr_arena_array(&m->arena, (size_t)n, sizeof *y);
-    if (!y) return hr_fail(HR_RESOURCE_EXHAUSTED, "smoothing");
-    for (int64_t i = 0; i < n; i++) y[i] = 1 / x[i];
-    *out = y;
-    return HR_OK;
-}
-
-static hr_status smooth_columns(hr_model *m, const hr_weight *w, const float *by)
-{
-    view *v;
-    HR_TRY(view_of(m, w, &v));
-    v->columns = by;
-    return HR_OK;
-}
-
-static hr_status smooth_rows(hr_model *m, const hr_weight *w, const float *by)
-{
-    view *v;
-    if (!w) return HR_OK;
-    HR_TRY(view_of(m, w, &v));
-    v->rows = by;
-    return HR_OK;
-}
-
-/* What a matrix's columns gain, the norm, values or gate before it lose. */
-static hr_status smooth_layer(hr_model *m, const hr_smoothing *s, int64_t l)
-{
-    const hr_config *c = &m->config;
-    const hr_layer *w = &m->layers[l];
-    const int64_t H = c->hidden, V = c->kv_heads * c->head_dim, I = c->intermediate;
-    const float *attn = s->attn + l * H, *o = s->o + l * V, *mlp = s->mlp + l * H;
-    const float *down = s->down + l * I, *less[4] = { NULL };
-    view *v;
-    HR_TRY(inverse_of(m, attn, H, &less[0]));
-    HR_TRY(inverse_of(m, o, V, &less[1]));
-    HR_TRY(inverse_of(m, mlp, H, &less[2]));
-    HR_TRY(inverse_of(m, down, I, &less[3]));
-    HR_TRY(smooth_rows(m, w->attn_norm, less[0]));
-    HR_TRY(smooth_columns(m, w->q, attn));
-    HR_TRY(smooth_columns(m, w->k, attn));
-    HR_TRY(smooth_columns(m, w->v, attn));
-    HR_TRY(smooth_rows(m, w->v, less[1]));
-    HR_TRY(smooth_rows(m, w->v_bias, less[1]));
-    HR_TRY(smooth_columns(m, w->o, o));
-    HR_TRY(view_of(m, w->o, &v));
-    v->columns_per_head = c->head_dim;
-    v->heads_per_group = c->heads / c->kv_heads;
-    HR_TRY(smooth_rows(m, w->mlp_norm, less[2]));
-    HR_TRY(smooth_columns(m, w->gate, mlp));
-    HR_TRY(smooth_columns(m, w->up, mlp));
-    HR_TRY(smooth_rows(m, w->up, less[3]));
-    HR_TRY(smooth_rows(m, w->up_bias, less[3]));
-    return smooth_columns(m, w->down, down);
 }
 
 /* ---- binding -------------------------------------------------------------------------------- */
@@ -281,7 +175,11 @@ static hr_status quantise(hr_model *m, hr_weight *w, hr_str module)
     view *v;
     hr_format f;
     HR_TRY(format_of(m, w, module, &f));
-    HR_TRY(view_of(m, w, &v));
+    v = hr_arena_new(&m->arena, view);
+    if (!v) return hr_fail(HR_RESOURCE_EXHAUSTED, "%s: its view", w->name);
+    *v = (view){ .original = *w };
+    w->read_rows = read_view;
+    w->source = v;
     w->format = f;
     if (is_gguf_scheme(m->quantize)) return HR_OK;
     w->rows = HR_WEIGHT_ROWS_INT8;
@@ -316,13 +214,12 @@ static hr_status find_columns(hr_model *m, hr_weight *w, hr_str module)
     return HR_OK;
 }
 
-hr_status hr_quantize_bind(hr_model *m, const hr_smoothing *s)
+hr_status hr_quantize_bind(hr_model *m)
 {
     if (m->quantize == HR_QUANTIZE_W4A8 && !m->quantize_columns) {
         m->quantize_columns = 128;
         HR_TRY(each_meant(m, find_columns));
     }
-    for (int64_t l = 0; s && l < m->config.layers; l++) HR_TRY(smooth_layer(m, s, l));
     return each_meant(m, quantise);
 }
 
