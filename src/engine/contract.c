@@ -8,6 +8,7 @@
  * declared runs on into the next rows; the other way round the last live row stays as it was. */
 #include "engine/contract.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define PATTERN 0xFF /* a NaN in every float dtype, with a payload that no arithmetic makes */
@@ -95,16 +96,15 @@ static hr_status look(hr_programs *p, hr_program_slot *s, size_t i, int64_t live
     size_t bytes = armed_bytes(d, live), size = hr_dtype_size(d->dtype);
     unsigned char *now = hr_alloc(bytes);
     if (!now) return hr_fail(HR_RESOURCE_EXHAUSTED, "%zu bytes of an output", bytes);
-    hr_buf what = { 0 };
     hr_status st = hr_buffer_get(p->backend, s->outputs[i], now, bytes);
-    if (!st && !is_pattern(now + bytes / 2, bytes / 2))
-        hr_buf_printf(&what, "wider than %s, which is declared", hr_dtype_name(d->dtype));
-    else if (!st && is_pattern(now + bytes / 2 - size, size))
-        hr_buf_printf(&what, "narrower than %s, which is declared", hr_dtype_name(d->dtype));
-    if (what.n) st = refuse(s, d, hr_buf_c(&what));
-    hr_buf_deinit(&what);
+    bool wide = !st && !is_pattern(now + bytes / 2, bytes / 2);
+    bool narrow = !st && !wide && is_pattern(now + bytes / 2 - size, size);
     hr_free(now);
-    return st;
+    if (!wide && !narrow) return st;
+    char what[64];
+    snprintf(what, sizeof what, "%s than %s, which is declared", wide ? "wider" : "narrower",
+             hr_dtype_name(d->dtype));
+    return refuse(s, d, what);
 }
 
 static bool leaves_footprint(const hr_programs *p, const hr_program_slot *s, size_t i)

@@ -47,9 +47,9 @@ static hr_value *multiply(hr_backbone *b, hr_value *x, const hr_weight *w, const
 hr_value *hr_block_grouped(hr_backbone *b, hr_value *x, const hr_weight *w, hr_value *groups,
                            hr_dtype dtype)
 {
-    bool int8 = scale_group(b, w) != 0;
-    if (int8) quantise_once(b, x, scale_group(b, w));
-    return hr_op_linear_grouped(b->g, int8 ? b->q8 : x, int8 ? b->q8_scale : NULL, weight(b, w),
+    int64_t group = scale_group(b, w);
+    if (group) quantise_once(b, x, group);
+    return hr_op_linear_grouped(b->g, group ? b->q8 : x, group ? b->q8_scale : NULL, weight(b, w),
                                 groups, dtype);
 }
 

@@ -24,31 +24,13 @@ static hr_status missing(const char *key)
 }
 
 /* Optional reads leave *out alone when the key is absent. */
-static hr_status read_i64(const hr_json *o, const char *key, hr_need need, int64_t *out)
+hr_status hr_config_integer(const hr_json *o, const char *key, hr_need need, int64_t *out)
 {
     char what[96];
     const hr_json *v = get(o, key);
     if (!v) return need == HR_REQUIRED ? missing(key) : HR_OK;
     snprintf(what, sizeof what, "config.json: %s", key);
     return hr_json_to_i64(v, what, out);
-}
-
-hr_status hr_config_integer(const hr_json *o, const char *key, hr_need need, int64_t *out)
-{
-    return read_i64(o, key, need, out);
-}
-
-hr_status hr_config_number(const hr_json *o, const char *key, float *out)
-{
-    char what[96];
-    double x;
-    const hr_json *v = get(o, key);
-    if (!v) return HR_OK;
-    snprintf(what, sizeof what, "config.json: %s", key);
-    HR_TRY(hr_json_to_f64(v, what, &x));
-    *out = (float)x;
-    if (x > 0 && isfinite(*out)) return HR_OK;
-    return hr_fail(HR_INVALID_ARGUMENT, "%s must be above 0, not %g", what, x);
 }
 
 static hr_status read_f64(const hr_json *o, const char *key, double *out)
@@ -58,6 +40,16 @@ static hr_status read_f64(const hr_json *o, const char *key, double *out)
     if (!v) return HR_OK;
     snprintf(what, sizeof what, "config.json: %s", key);
     return hr_json_to_f64(v, what, out);
+}
+
+hr_status hr_config_number(const hr_json *o, const char *key, float *out)
+{
+    double x;
+    if (!get(o, key)) return HR_OK;
+    HR_TRY(read_f64(o, key, &x));
+    *out = (float)x;
+    if (x > 0 && isfinite(*out)) return HR_OK;
+    return hr_fail(HR_INVALID_ARGUMENT, "config.json: %s must be above 0, not %g", key, x);
 }
 
 hr_status hr_config_flag(const hr_json *o, const char *key, bool *out)
@@ -104,15 +96,16 @@ static hr_status refuse_unsupported(const hr_json *json)
 
 static hr_status read_sizes(const hr_json *json, hr_config *c)
 {
-    HR_TRY(read_i64(json, "hidden_size", HR_REQUIRED, &c->hidden));
-    HR_TRY(read_i64(json, "num_hidden_layers", HR_REQUIRED, &c->layers));
-    HR_TRY(read_i64(json, "num_attention_heads", HR_REQUIRED, &c->heads));
-    HR_TRY(read_i64(json, "intermediate_size", HR_REQUIRED, &c->intermediate));
-    HR_TRY(read_i64(json, "vocab_size", HR_REQUIRED, &c->vocab));
-    HR_TRY(read_i64(json, "max_position_embeddings", HR_REQUIRED, &c->max_positions));
+    HR_TRY(hr_config_integer(json, "hidden_size", HR_REQUIRED, &c->hidden));
+    HR_TRY(hr_config_integer(json, "num_hidden_layers", HR_REQUIRED, &c->layers));
+    HR_TRY(hr_config_integer(json, "num_attention_heads", HR_REQUIRED, &c->heads));
+    HR_TRY(hr_config_integer(json, "intermediate_size", HR_REQUIRED, &c->intermediate));
+    HR_TRY(hr_config_integer(json, "vocab_size", HR_REQUIRED, &c->vocab));
+    HR_TRY(hr_config_integer(json, "max_position_embeddings", HR_REQUIRED, &c->max_positions));
     c->kv_heads = c->heads;
-    HR_TRY(read_i64(json, "num_key_value_heads", HR_OPTIONAL, &c->kv_heads));
-    if (get(json, "head_dim")) return read_i64(json, "head_dim", HR_REQUIRED, &c->head_dim);
+    HR_TRY(hr_config_integer(json, "num_key_value_heads", HR_OPTIONAL, &c->kv_heads));
+    if (get(json, "head_dim"))
+        return hr_config_integer(json, "head_dim", HR_REQUIRED, &c->head_dim);
     if (c->heads <= 0 || c->hidden <= 0 || c->hidden % c->heads)
         return hr_fail(HR_INVALID_ARGUMENT,
                        "config.json: hidden_size %" PRId64 " is not a multiple of "
@@ -168,8 +161,8 @@ static hr_status layer_has_window(const hr_json *json, const hr_family *family, 
     if (!*out) return HR_OK;
     if (!types) {
         int64_t period = family->window_period;
-        HR_TRY(read_i64(json, "max_window_layers", HR_OPTIONAL, &first));
-        if (period) HR_TRY(read_i64(json, "sliding_window_pattern", HR_OPTIONAL, &period));
+        HR_TRY(hr_config_integer(json, "max_window_layers", HR_OPTIONAL, &first));
+        if (period) HR_TRY(hr_config_integer(json, "sliding_window_pattern", HR_OPTIONAL, &period));
         if (!family->windows_on_request) first = 0;
         *out = layer >= first && (period < 1 || (layer + 1) % period != 0);
         return HR_OK;
@@ -187,7 +180,7 @@ static hr_status read_windows(const hr_json *json, const hr_family *family, hr_a
 {
     int64_t window = 0;
     const hr_json *types = get(json, "layer_types");
-    HR_TRY(read_i64(json, "sliding_window", HR_OPTIONAL, &window));
+    HR_TRY(hr_config_integer(json, "sliding_window", HR_OPTIONAL, &window));
     if (window < 0 || window > INT32_MAX)
         return hr_fail(HR_INVALID_ARGUMENT, "config.json: sliding_window %" PRId64, window);
     if (types && (types->type != HR_JSON_ARRAY || types->count != (size_t)c->layers))
@@ -291,7 +284,7 @@ hr_status hr_config_from_json(const hr_json *json, hr_arena *arena, hr_config *c
     HR_TRY(hr_config_flag(json, "tie_word_embeddings", &c->tie_word_embeddings));
     HR_TRY(read_windows(json, *family, arena, c));
     HR_TRY(read_eos(json, "config.json", c));
-    HR_TRY(read_i64(json, "bos_token_id", HR_OPTIONAL, &c->bos));
+    HR_TRY(hr_config_integer(json, "bos_token_id", HR_OPTIONAL, &c->bos));
     c->partial_rotary = (*family)->partial_rotary;
     HR_TRY((*family)->configure(c, json));
     return hr_rope_from_json(json, arena, c);

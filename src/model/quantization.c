@@ -35,15 +35,6 @@ static const hr_quant_field group_fields[] = {
     { "input_activations", "null", { NULL } }, /* read below */
 };
 
-/* How scales were found, and their dtype, which the file's tensor has. */
-#define OBSERVED(key)                                                                              \
-    {                                                                                              \
-        key, "",                                                                                   \
-        {                                                                                          \
-            NULL                                                                                   \
-        }                                                                                          \
-    }
-
 static const hr_quant_field weight_fields_8[] = {
     { "num_bits", "8", { "8", "4" } },
     { "type", "int", { "int" } },
@@ -53,10 +44,10 @@ static const hr_quant_field weight_fields_8[] = {
     { "group_size", "null", { "null", "-1" } },
     { "block_structure", "null", { "null" } },
     { "actorder", "null", { "null", "static", "weight" } },
-    OBSERVED("observer"),
-    OBSERVED("observer_kwargs"),
-    OBSERVED("scale_dtype"),
-    OBSERVED("zp_dtype"),
+    HR_QUANT_ANY("observer"), /* how scales were found, and their dtype, which the file has */
+    HR_QUANT_ANY("observer_kwargs"),
+    HR_QUANT_ANY("scale_dtype"),
+    HR_QUANT_ANY("zp_dtype"),
 };
 
 static const hr_quant_field weight_fields_4[] = {
@@ -68,10 +59,10 @@ static const hr_quant_field weight_fields_4[] = {
     { "group_size", "null", { NULL } }, /* read below */
     { "block_structure", "null", { "null" } },
     { "actorder", "null", { "null", "static", "weight" } }, /* groups lie side by side */
-    OBSERVED("observer"),
-    OBSERVED("observer_kwargs"),
-    OBSERVED("scale_dtype"),
-    OBSERVED("zp_dtype"),
+    HR_QUANT_ANY("observer"), /* how scales were found, and their dtype, which the file has */
+    HR_QUANT_ANY("observer_kwargs"),
+    HR_QUANT_ANY("scale_dtype"),
+    HR_QUANT_ANY("zp_dtype"),
 };
 
 static const hr_quant_field activation_fields[] = {
@@ -83,10 +74,10 @@ static const hr_quant_field activation_fields[] = {
     { "group_size", "null", { "null" } },
     { "block_structure", "null", { "null" } },
     { "actorder", "null", { "null" } },
-    OBSERVED("observer"),
-    OBSERVED("observer_kwargs"),
-    OBSERVED("scale_dtype"),
-    OBSERVED("zp_dtype"),
+    HR_QUANT_ANY("observer"), /* how scales were found, and their dtype, which the file has */
+    HR_QUANT_ANY("observer_kwargs"),
+    HR_QUANT_ANY("scale_dtype"),
+    HR_QUANT_ANY("zp_dtype"),
 };
 
 static bool says(const hr_json *o, const char *key, const char *text)
@@ -229,7 +220,7 @@ static hr_status read_any(const hr_json *json, hr_arena *arena, hr_quantization 
 
 bool hr_quantization_is_by_presence(const hr_quantization *q)
 {
-    return q->groups[0].layout == HR_QUANT_GPTQ || q->groups[0].layout == HR_QUANT_AWQ;
+    return hr_quant_is_across(q->groups[0].layout);
 }
 
 hr_status hr_quantization_from_json(const hr_json *config, hr_arena *arena,

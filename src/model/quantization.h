@@ -24,6 +24,12 @@ typedef enum hr_quant_layout {
     HR_QUANT_AWQ,    /* the same, "qweight" [K,N/8], columns of eight interleaved */
 } hr_quant_layout;
 
+/* Words run across the rows of the matrix, and tensors have the names of GPTQ's files. */
+static inline bool hr_quant_is_across(hr_quant_layout layout)
+{
+    return layout == HR_QUANT_GPTQ || layout == HR_QUANT_AWQ;
+}
+
 /* A config group. 8 bits: a scale per channel or per tensor (HR_FORMAT_I8C). 4 bits: one per group
  * of columns (HR_FORMAT_I4G…). */
 typedef struct hr_quant_group {

@@ -14,6 +14,15 @@ typedef struct hr_quant_field {
     const char *choices[HR_QUANT_MOST_CHOICES];
 } hr_quant_field;
 
+/* A row of a field that may say anything. */
+#define HR_QUANT_ANY(key)                                                                          \
+    {                                                                                              \
+        key, "",                                                                                   \
+        {                                                                                          \
+            NULL                                                                                   \
+        }                                                                                          \
+    }
+
 typedef struct hr_quant_fields {
     const hr_quant_field *fields;
     size_t n;

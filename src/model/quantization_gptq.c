@@ -8,14 +8,6 @@
 
 #include "model/quantization_fields.h"
 
-#define ANY(key)                                                                                   \
-    {                                                                                              \
-        key, "",                                                                                   \
-        {                                                                                          \
-            NULL                                                                                   \
-        }                                                                                          \
-    }
-
 static const hr_quant_field gptq_fields[] = {
     { "quant_method", "null", { "gptq" } },
     { "bits", "null", { "4" } },
@@ -24,37 +16,37 @@ static const hr_quant_field gptq_fields[] = {
     { "is_marlin_format", "false", { "false" } },
     { "pack_dtype", "int32", { "int32" } },
     { "group_size", "null", { NULL } }, /* read below */
-    ANY("sym"),                         /* zero points are in the file */
-    ANY("desc_act"),
-    ANY("static_groups"),
-    ANY("true_sequential"),
-    ANY("damp_percent"),
-    ANY("damp_auto_increment"),
-    ANY("lm_head"),
-    ANY("meta"),
-    ANY("model_name_or_path"),
-    ANY("model_file_base_name"),
-    ANY("quant_path"),
-    ANY("modules_in_block_to_quantize"),
-    ANY("block_name_to_quantize"),
-    ANY("module_name_preceding_first_block"),
-    ANY("backend"),
-    ANY("batch_size"),
-    ANY("cache_block_outputs"),
-    ANY("dataset"),
-    ANY("disable_exllama"),
-    ANY("exllama_config"),
-    ANY("max_input_length"),
-    ANY("model_seqlen"),
-    ANY("pad_token_id"),
-    ANY("tokenizer"),
-    ANY("use_cuda_fp16"),
-    ANY("use_exllama"),
-    ANY("mse"),
-    ANY("parallel_packing"),
-    ANY("pack_impl"),
-    ANY("adapter"),
-    ANY("v2"),
+    HR_QUANT_ANY("sym"),                /* zero points are in the file */
+    HR_QUANT_ANY("desc_act"),
+    HR_QUANT_ANY("static_groups"),
+    HR_QUANT_ANY("true_sequential"),
+    HR_QUANT_ANY("damp_percent"),
+    HR_QUANT_ANY("damp_auto_increment"),
+    HR_QUANT_ANY("lm_head"),
+    HR_QUANT_ANY("meta"),
+    HR_QUANT_ANY("model_name_or_path"),
+    HR_QUANT_ANY("model_file_base_name"),
+    HR_QUANT_ANY("quant_path"),
+    HR_QUANT_ANY("modules_in_block_to_quantize"),
+    HR_QUANT_ANY("block_name_to_quantize"),
+    HR_QUANT_ANY("module_name_preceding_first_block"),
+    HR_QUANT_ANY("backend"),
+    HR_QUANT_ANY("batch_size"),
+    HR_QUANT_ANY("cache_block_outputs"),
+    HR_QUANT_ANY("dataset"),
+    HR_QUANT_ANY("disable_exllama"),
+    HR_QUANT_ANY("exllama_config"),
+    HR_QUANT_ANY("max_input_length"),
+    HR_QUANT_ANY("model_seqlen"),
+    HR_QUANT_ANY("pad_token_id"),
+    HR_QUANT_ANY("tokenizer"),
+    HR_QUANT_ANY("use_cuda_fp16"),
+    HR_QUANT_ANY("use_exllama"),
+    HR_QUANT_ANY("mse"),
+    HR_QUANT_ANY("parallel_packing"),
+    HR_QUANT_ANY("pack_impl"),
+    HR_QUANT_ANY("adapter"),
+    HR_QUANT_ANY("v2"),
 };
 
 static const hr_quant_field awq_fields[] = {
@@ -63,12 +55,12 @@ static const hr_quant_field awq_fields[] = {
     { "version", "gemm", { "gemm", "GEMM" } }, /* gemv packs in another order */
     { "zero_point", "true", { "true" } },
     { "group_size", "null", { NULL } }, /* read below */
-    ANY("modules_to_not_convert"),
-    ANY("backend"),
-    ANY("do_fuse"),
-    ANY("exllama_config"),
-    ANY("fuse_max_seq_len"),
-    ANY("modules_to_fuse"),
+    HR_QUANT_ANY("modules_to_not_convert"),
+    HR_QUANT_ANY("backend"),
+    HR_QUANT_ANY("do_fuse"),
+    HR_QUANT_ANY("exllama_config"),
+    HR_QUANT_ANY("fuse_max_seq_len"),
+    HR_QUANT_ANY("modules_to_fuse"),
 };
 
 static hr_status read_columns(const hr_json *json, int64_t *out)

@@ -159,8 +159,7 @@ static uint32_t zero_of(const hr_int4 *s, int64_t n, int64_t g)
 
 static float scale_of(const hr_int4 *s, int64_t n, int64_t g)
 {
-    bool by_row = s->layout == HR_QUANT_PACKED || s->layout == HR_QUANT_BYTES;
-    return s->scale_data[by_row ? n * s->groups + g : g * s->N + n];
+    return s->scale_data[hr_quant_is_across(s->layout) ? g * s->N + n : n * s->groups + g];
 }
 
 /* A block as types.h describes it. */
@@ -290,7 +289,7 @@ static hr_status bind_zeros(hr_model *m, hr_str module, const hr_quant_group *g,
 {
     const hr_tensor *t;
     if (!g->has_zero_points) return HR_OK;
-    bool across = s->layout == HR_QUANT_GPTQ || s->layout == HR_QUANT_AWQ;
+    bool across = hr_quant_is_across(s->layout);
     HR_TRY(hr_quantized_need(m, module, across ? ".qzeros" : ".weight_zero_point", &t));
     s->zeros = t;
     if (across) return check_words(t, s->groups, s->N / WORD);
@@ -302,7 +301,7 @@ static hr_status bind_zeros(hr_model *m, hr_str module, const hr_quant_group *g,
 
 static hr_status bind_parts(hr_model *m, hr_str module, const hr_quant_group *g, hr_int4 *s)
 {
-    bool across = s->layout == HR_QUANT_GPTQ || s->layout == HR_QUANT_AWQ;
+    bool across = hr_quant_is_across(s->layout);
     HR_TRY(hr_quantized_need(m, module, across ? ".scales" : ".weight_scale", &s->scales));
     HR_TRY(across ? check_scales(s->scales, s->groups, s->N)
                   : check_scales(s->scales, s->N, s->groups));
@@ -339,8 +338,8 @@ static hr_status finish(hr_model *m, hr_str module, const hr_quant_group *g, hr_
     s->groups = (s->K + s->columns - 1) / s->columns;
     s->zero_add = g->zero_add;
     s->lock = (hr_mutex)HR_MUTEX_INIT;
-    bool words = s->layout == HR_QUANT_GPTQ || s->layout == HR_QUANT_AWQ;
-    if (!s->N || !s->K || !hr_int4_format(g->columns, s->K, &f) || (words && s->N % WORD))
+    if (!s->N || !s->K || !hr_int4_format(g->columns, s->K, &f) ||
+        (hr_quant_is_across(s->layout) && s->N % WORD))
         return hr_fail(HR_UNIMPLEMENTED,
                        "%s: '%.*s': a matrix [%lld,%lld] in groups of %lld "
                        "columns is not supported: multiples of 32 are, and 8 rows",

@@ -185,15 +185,6 @@ hr_status hr_hlo_emit_mul_rows(hr_hlo_emit *e)
     return HR_OK;
 }
 
-/* i1 [T]: the row holds neither NaN nor inf. */
-static hr_hlo_value finite_rows(hr_hlo *h, hr_hlo_value x)
-{
-    hr_hlo_value zero = hr_hlo_binary(h, "subtract", x, x);
-    zero = hr_hlo_compare(h, "EQ", zero, hr_hlo_splat_f(h, x.shape, 0));
-    hr_hlo_value all = hr_hlo_reduce(h, "minimum", hr_hlo_convert(h, zero, HR_HLO_I32), 1);
-    return hr_hlo_compare_i(h, "EQ", all, 1);
-}
-
 /* Rank after rank: the largest number that is left, and the lowest id that has it; then it is gone.
  */
 hr_status hr_hlo_emit_route(hr_hlo_emit *e)
@@ -219,7 +210,7 @@ hr_status hr_hlo_emit_route(hr_hlo_emit *e)
         hr_hlo_value apart = hr_hlo_binary(h, "subtract", x, hr_hlo_along(h, first, x.shape, 0));
         sum = hr_hlo_reduce(h, "add", hr_hlo_unary(h, "exponential", apart), 1);
     }
-    hr_hlo_value fine = finite_rows(h, x);
+    hr_hlo_value fine = hr_hlo_reduce(h, "and", hr_hlo_unary(h, "is_finite", x), 1);
     share = hr_hlo_binary(h, "divide", share, sum);
     e->out[0] = hr_hlo_select(h, fine, chosen, hr_hlo_splat_i(h, chosen.shape, -1));
     e->out[1] = hr_hlo_select(h, fine, share, hr_hlo_splat_f(h, share.shape, (double)NAN));
