@@ -215,7 +215,10 @@ def deep(totals):
         for name in c_tests(kind):
             cmocka(totals, name, [f"build/release/{name}"], PLUGINS)
     heading("Python: conformance and end to end")
-    pytest(totals, "pytest", ["tests"], {"HEADRACE_BIN": "build/release/headrace", **PLUGINS})
+    # As many files beside one another as there are cores; a file's tests stay together and in order,
+    # for they share a server or a model.
+    pytest(totals, "pytest", ["-n", JOBS, "--dist", "loadfile", "--no-loadscope-reorder", "tests"],
+           {"HEADRACE_BIN": "build/release/headrace", **PLUGINS})
 
 
 # Of the engine, on a plugin too: what is not about the native backend, or about memory that ends.
